@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversions: inside the package time is milliseconds and size is bytes."""
+
+MS_PER_S = 1e3
+GIB = 2**30
+MIB = 2**20

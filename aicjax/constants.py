@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every empirical number of the engine as leaves of one pytree, loaded from `configs/constants/`."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import yaml
+
+from aicjax import _paths
+from aicjax._results import DataError, InputError
+
+
+class OpConstants(eqx.Module):
+    """Numbers of single operators; meaning, unit and source in the constants file."""
+
+    context_attention_extra_factor: float
+
+
+class MemoryConstants(eqx.Module):
+    """Numbers of the memory model; meaning, unit and source in the constants file."""
+
+    activation_floor_bytes: float
+    activation_overhead: float
+    other_overhead: float
+    kv_tolerance: float
+    kv_reserved: float
+
+
+class ServingConstants(eqx.Module):
+    """Numbers of the static and in-flight formulas; meaning, unit and source in the constants file."""
+
+    queue_base: float
+    queue_per_step: float
+    queue_per_doubling: float
+    queue_cap: float
+    dispatch_ms_per_layer: float
+    drain_steps: float
+
+
+class DisaggConstants(eqx.Module):
+    """Numbers of disaggregated serving; meaning, unit and source in the constants file."""
+
+    prefill_latency_correction: float
+    decode_latency_correction: float
+    prefill_degradation: float
+    decode_degradation: float
+    ttft_correction: float
+
+
+class Constants(eqx.Module):
+    """All empirical numbers for one backend: a traced argument of every kernel that uses one.
+
+    Attributes:
+        op: Single operators.
+        memory: The memory model.
+        serving: Static and in-flight batching.
+        disagg: Disaggregated serving.
+    """
+
+    op: OpConstants
+    memory: MemoryConstants
+    serving: ServingConstants
+    disagg: DisaggConstants
+
+
+def load_constants(backend: str, name: str = "reference") -> Constants:
+    """Constants of one backend from `configs/constants/<name>.yaml`.
+
+    Raises:
+        InputError: No such file.
+        DataError: A number is missing, unknown or has no unit, meaning or source.
+    """
+    values = _read(name)
+    parts = {}
+    for part in dataclasses.fields(Constants):
+        kind: Any = part.type
+        section = values.get(part.name, {})
+        wanted = [f.name for f in dataclasses.fields(kind)]
+        if set(section) != set(wanted):
+            odd = sorted(set(section) ^ set(wanted))
+            raise DataError(f"configs/constants/{name}.yaml: section {part.name} lacks or does not know {odd}")
+        parts[part.name] = kind(**{key: _pick(name, key, section[key], backend) for key in wanted})
+    return Constants(**parts)
+
+
+def _pick(name: str, key: str, entry: dict[str, Any], backend: str) -> float:
+    if missing := {"value", "unit", "meaning", "source"} - set(entry):
+        raise DataError(f"configs/constants/{name}.yaml: {key} lacks {sorted(missing)}")
+    value = entry["value"]
+    if isinstance(value, dict):
+        value = value[backend]
+    return float(value)
+
+
+@functools.cache
+def _read(name: str) -> dict[str, Any]:
+    path = _paths.configs_dir() / "constants" / f"{name}.yaml"
+    if not path.is_file():
+        names = sorted(p.stem for p in path.parent.glob("*.yaml"))
+        raise InputError("constants", name, f"one of {names}")
+    return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
