@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets up what it needs: a virtual environment in .venv, made once and renewed when pyproject.toml changes.
+# Needs Python 3.11 or newer with venv, and pip access to a package index. Choose the interpreter with PYTHON=python3.12.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types bench check build clean
+
+demo: $(STAMP)  ## the README's search: Qwen3-32B on 32 H200, from the shell to a ranked table
+	$(BIN)/aicjax search --model Qwen/Qwen3-32B-FP8 --system h200_sxm --backend trtllm --total-gpus 32 \
+		--isl 4000 --osl 500 --prefix 500 --ttft 300 --tpot 10
+
+test: $(STAMP)  ## the whole suite; PYTEST_ARGS="-m 'not slow'" for the quick part
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## static types (pyright needs Node.js, or fetches it)
+	$(BIN)/pyright
+
+bench: $(STAMP)  ## the benchmarks; results go to benchmarks/results
+	$(BIN)/python -m benchmarks
+
+check: lint types test  ## all of the above but the benchmarks
+
+build: $(STAMP)  ## sdist and wheel in dist/
+	$(BIN)/python -m build
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "aicjax needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+		{ echo "$(PYTHON) has no venv module (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
