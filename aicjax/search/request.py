@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may ask of a search or of a single estimate, checked before anything is computed."""
+
+import difflib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from aicjax import quant
+from aicjax._results import InputError
+
+BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
+QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
+PARALLEL_AXES = ("num_gpu", "tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
+
+Count = Annotated[int, Field(ge=1)]
+Candidates = Annotated[tuple[Count, ...], Field(min_length=1)] | None
+Fraction = Annotated[float, Field(gt=0, le=1)] | None
+Milliseconds = Annotated[float, Field(gt=0)]
+DatabaseMode = Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"]
+
+
+class _Request(BaseModel):
+    """Base of the requests: closed set of names, finite numbers, every refusal an `InputError` of one line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    model_path: str
+    system: str = Field(validation_alias=AliasChoices("system", "system_name"))
+    decode_system: str | None = Field(None, validation_alias=AliasChoices("decode_system", "decode_system_name"))
+    backend_version: str | None = None
+    database_mode: DatabaseMode = "SILICON"
+    constants: str = "reference"
+    isl: Count
+    osl: Count
+    prefix: int = Field(0, ge=0)
+    nextn: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
+    nextn_accepted: float | None = Field(None, ge=0)
+    free_gpu_memory_fraction: Fraction = None
+    max_seq_len: Count | None = None
+    attention_backend: str | None = None
+    gemm_quant_mode: str | None = None
+    moe_quant_mode: str | None = None
+    kvcache_quant_mode: str | None = None
+    fmha_quant_mode: str | None = None
+    comm_quant_mode: str | None = None
+
+    def __init__(self, **values: Any):
+        try:
+            super().__init__(**values)
+        except ValidationError as refusal:
+            raise _input_error(type(self), refusal) from None
+
+    @model_validator(mode="after")
+    def _check_shared(self) -> Self:
+        if self.prefix > self.isl:
+            raise InputError("prefix", self.prefix, f"at most isl = {self.isl}")
+        if self.nextn != 0 and self.nextn_accepted is None:
+            raise InputError("nextn_accepted", None, f"given when nextn = {self.nextn}: mean accepted drafts of a step")
+        if isinstance(self.nextn, int):
+            check_accepted(self.nextn, self.nextn_accepted)
+        for role in QUANT_ROLES:
+            _check_quant(f"{role}_quant_mode", role, getattr(self, f"{role}_quant_mode"))
+        return self
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens served from the cache: engines compute at least the last token again."""
+        return min(self.prefix, self.isl - 1)
+
+    @property
+    def quant_modes(self) -> dict[str, str]:
+        """Number formats stated by the user, by role; roles not stated are inferred from the checkpoint."""
+        stated = {role: getattr(self, f"{role}_quant_mode") for role in QUANT_ROLES}
+        return {role: mode for role, mode in stated.items() if mode is not None}
+
+
+class SearchRequest(_Request):
+    """One search over layouts, batches and worker counts.
+
+    Attributes:
+        model_path: Hugging Face name or local directory of the model.
+        system: GPU system; `decode_system` is that of the decode workers, the same when None.
+        total_gpus: GPU budget; needed unless a load target is given.
+        backend: `trtllm`, `sglang`, `vllm`, or `auto` for all three.
+        backend_version: Version of the measured tables; None is the newest.
+        database_mode: How operators without measurements are answered.
+        isl, osl: Prompt and output tokens of a request; `prefix` prompt tokens are cached.
+        ttft, tpot: Latency limits [ms].
+        request_latency: Limit on the whole request [ms]; replaces `tpot` as the limit.
+        nextn, nextn_accepted: Draft tokens of a decode step and how many of them are accepted on average.
+        strict_sla: Whether rows that miss the limit are dropped before the Pareto front is taken.
+        serving_mode: `agg`, `disagg`, or `auto` for both.
+        enable_chunked_prefill: Whether a step may hold part of a prompt.
+        target_request_rate, target_concurrency: Load to serve [requests/s], [requests]; at most one of them.
+        inclusive_tpot: Whether reports count the first token in the time per output token.
+        pareto_sweep: Whether the sweep covers a range of TPOT targets instead of `tpot` alone.
+        grid: Name of the candidate lists under `configs/grids/`.
+        constants: Name of the constants under `configs/constants/`.
+        agg_*_candidates, prefill_*_candidates, decode_*_candidates: Replace the default lists of a role.
+        num_gpu_per_replica, max_gpu_per_replica: GPU counts a disaggregated replica may have.
+    """
+
+    isl: Count = 4000
+    osl: Count = 1000
+    total_gpus: Count | None = None
+    backend: Literal["trtllm", "sglang", "vllm", "auto"] = Field(
+        "trtllm", validation_alias=AliasChoices("backend", "backend_name")
+    )
+    ttft: Milliseconds = 2000.0
+    tpot: Milliseconds = 30.0
+    request_latency: Milliseconds | None = None
+    strict_sla: bool = False
+    serving_mode: Literal["auto", "agg", "disagg"] = "auto"
+    enable_chunked_prefill: bool = False
+    top_n: Count = 5
+    inclusive_tpot: bool = False
+    pareto_sweep: bool = True
+    target_request_rate: Annotated[float, Field(gt=0)] | None = None
+    target_concurrency: Annotated[float, Field(gt=0)] | None = None
+    grid: str = "reference"
+
+    agg_num_gpu_candidates: Candidates = None
+    agg_tp_candidates: Candidates = None
+    agg_pp_candidates: Candidates = None
+    agg_dp_candidates: Candidates = None
+    agg_moe_tp_candidates: Candidates = None
+    agg_moe_ep_candidates: Candidates = None
+    agg_cp_candidates: Candidates = None
+    prefill_num_gpu_candidates: Candidates = None
+    prefill_tp_candidates: Candidates = None
+    prefill_pp_candidates: Candidates = None
+    prefill_dp_candidates: Candidates = None
+    prefill_moe_tp_candidates: Candidates = None
+    prefill_moe_ep_candidates: Candidates = None
+    prefill_cp_candidates: Candidates = None
+    decode_num_gpu_candidates: Candidates = None
+    decode_tp_candidates: Candidates = None
+    decode_pp_candidates: Candidates = None
+    decode_dp_candidates: Candidates = None
+    decode_moe_tp_candidates: Candidates = None
+    decode_moe_ep_candidates: Candidates = None
+    num_gpu_per_replica: Candidates = None
+    max_gpu_per_replica: Count | None = None
+    max_prefill_workers: Count = 32
+    max_decode_workers: Count = 32
+    prefill_max_batch_size: Count = 1
+    decode_max_batch_size: Count = 512
+
+    @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        if self.target_request_rate is not None and self.target_concurrency is not None:
+            raise InputError("target_concurrency", self.target_concurrency, "absent when target_request_rate is given")
+        if self.request_latency is not None and self.osl == 1:
+            raise InputError("request_latency", self.request_latency, "absent when osl = 1: use ttft")
+        return self
+
+    @property
+    def has_load_target(self) -> bool:
+        """Whether the request states a load to serve."""
+        return self.target_request_rate is not None or self.target_concurrency is not None
+
+    def candidates(self, role: str) -> dict[str, tuple[int, ...]]:
+        """Candidate lists the user stated for `agg`, `prefill` or `decode`, by parallel axis."""
+        stated = {axis: getattr(self, f"{role}_{axis}_candidates", None) for axis in PARALLEL_AXES}
+        return {axis: values for axis, values in stated.items() if values is not None}
+
+
+class EstimateRequest(_Request):
+    """One serving point.
+
+    Attributes:
+        mode: `agg`, `disagg`, `static` (both phases of one batch), `static_ctx` or `static_gen`.
+        batch_size: Requests in flight of one attention rank.
+        ctx_tokens: Prompt tokens of a mixed step; None is `isl`.
+        stride: Decode steps priced by one evaluation, in the static modes.
+        tp_size, pp_size, attention_dp_size, moe_tp_size, moe_ep_size: Layout; a missing expert size is inferred.
+        prefill_*, decode_*: Values of one role in `disagg`; layout and limits fall back to the shared ones.
+    """
+
+    mode: Literal["agg", "disagg", "static", "static_ctx", "static_gen"] = "agg"
+    backend: Literal["trtllm", "sglang", "vllm"] = Field(
+        "trtllm", validation_alias=AliasChoices("backend", "backend_name")
+    )
+    isl: Count = 1024
+    osl: Count = 1024
+    batch_size: Count = 128
+    ctx_tokens: Count | None = None
+    stride: Count = 32
+    tp_size: Count = 1
+    pp_size: Count = 1
+    attention_dp_size: Count = 1
+    moe_tp_size: Count | None = None
+    moe_ep_size: Count | None = None
+    prefill_tp_size: Count | None = None
+    prefill_pp_size: Count | None = None
+    prefill_attention_dp_size: Count | None = None
+    prefill_moe_tp_size: Count | None = None
+    prefill_moe_ep_size: Count | None = None
+    prefill_batch_size: Count | None = None
+    prefill_num_workers: Count | None = None
+    prefill_free_gpu_memory_fraction: Fraction = None
+    prefill_max_seq_len: Count | None = None
+    decode_tp_size: Count | None = None
+    decode_pp_size: Count | None = None
+    decode_attention_dp_size: Count | None = None
+    decode_moe_tp_size: Count | None = None
+    decode_moe_ep_size: Count | None = None
+    decode_batch_size: Count | None = None
+    decode_num_workers: Count | None = None
+    decode_free_gpu_memory_fraction: Fraction = None
+    decode_max_seq_len: Count | None = None
+
+    @model_validator(mode="after")
+    def _check_roles(self) -> Self:
+        if self.mode == "disagg":
+            for name in (f"{role}_{what}" for role in ("prefill", "decode") for what in ("batch_size", "num_workers")):
+                if getattr(self, name) is None:
+                    raise InputError(name, None, "given when mode = disagg")
+        return self
+
+    def role(self, role: Literal["prefill", "decode"], name: str) -> Any:
+        """Value of a setting for one role of `disagg`: its own, else the shared one."""
+        own = getattr(self, f"{role}_{name}")
+        return own if own is not None else getattr(self, name)
+
+
+def check_accepted(nextn: int, accepted: float | None) -> None:
+    """Refuses a mean accepted count above the draft length.
+
+    Raises:
+        InputError: `accepted` exceeds `nextn`.
+    """
+    if nextn > 0 and accepted is not None and accepted > nextn:
+        raise InputError("nextn_accepted", accepted, f"from 0 to nextn = {nextn}")
+
+
+def _check_quant(argument: str, role: str, mode: str | None) -> None:
+    if mode is not None and mode not in quant.BY_ROLE[role]:
+        raise InputError(argument, mode, f"one of {sorted(quant.BY_ROLE[role])}")
+
+
+def _input_error(kind: type[BaseModel], refusal: ValidationError) -> InputError:
+    first = refusal.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause
+    argument = str(first["loc"][0]) if first["loc"] else kind.__name__
+    if first["type"] == "missing":
+        return InputError(argument, None, "given")
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(argument, list(kind.model_fields), n=1)
+        hint = f"a known name; the nearest is `{near[0]}`" if near else "a known name"
+        return InputError(argument, first["input"], hint)
+    return InputError(argument, first["input"], _rule(first))
+
+
+def _rule(error: Any) -> str:
+    """The rule a value broke, as the end of "Argument x must be ..."."""
+    limits = error.get("ctx", {})
+    match error["type"]:
+        case "literal_error":
+            return f"one of {limits['expected']}"
+        case "greater_than_equal":
+            return f"at least {limits['ge']}"
+        case "greater_than":
+            return f"above {limits['gt']:g}"
+        case "less_than_equal":
+            return f"at most {limits['le']:g}"
+        case "finite_number":
+            return "a finite number"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "a whole number"
+        case "float_type" | "float_parsing":
+            return "a number"
+        case "too_short":
+            return "a list that is not empty"
+        case _:
+            return str(error["msg"]).removeprefix("Input should be ").lower()
