@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "aicjax"
 FLOORS = (
-    ("_types", "_units", "_results", "_paths", "quant"),
+    ("_types", "_units", "_results", "_names", "_paths", "quant"),
     ("tables", "hardware", "constants"),
     ("interp",),
     ("ops",),
