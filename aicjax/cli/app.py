@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program `aicjax`: its commands, and one line with an exit code for every expected failure."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import aicjax
+from aicjax._results import AicjaxError
+from aicjax.cli import db, estimate, query, recommend, refusals, search, support
+
+EXIT_INTERNAL = 70  # a defect of this program (EX_SOFTWARE)
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="aicjax",
+    help="Predicts the serving performance of large language models on GPUs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("search")(search.command)
+app.command("default", hidden=True)(search.command)
+app.command("recommend")(recommend.command)
+app.command("estimate")(estimate.command)
+app.add_typer(query.app, name="query")
+app.command("support")(support.command)
+app.add_typer(db.app, name="db")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"aicjax {aicjax.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Predicts the serving performance of large language models on GPUs."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; every expected failure is one line on stderr.
+
+    A leading `cli` is dropped and `default` is `search`, so that command lines of AIConfigurator work as they are.
+
+    Args:
+        arguments: What follows the program name.
+
+    Returns:
+        0 success, 2 bad input, 3 nothing meets the limits, 4 missing data, 70 a defect, 130 interrupted.
+    """
+    arguments = list(arguments[1:] if arguments[:1] == ["cli"] else arguments)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        refusals.check(arguments)
+        code = typer.main.get_command(app).main(arguments, prog_name="aicjax", standalone_mode=False)
+    except (AicjaxError, typer.TyperException) as error:
+        return _fail(error, error.exit_code, debug)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        if debug:
+            raise
+        message = " ".join(str(error).split())
+        return _fail(f"internal error, {type(error).__name__}: {message} (--debug shows where)", EXIT_INTERNAL, debug)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: Exception | str, code: int, debug: bool) -> int:
+    if debug and isinstance(error, Exception):
+        raise error
+    text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+    print(f"aicjax: {' '.join(text.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aicjax estimate`: one serving point, without a search."""
+
+from typing import Annotated
+
+from typer import Context
+
+from aicjax._results import InputError
+from aicjax.cli import options
+from aicjax.cli.options import flag
+
+_LAYOUT = "Layout"
+_ROLES = "Disaggregated roles (a layout or limit not given is the shared one)"
+_WORKLOAD = "Workload"
+
+Size = int | None
+
+
+def _layout(name: str, short: str, text: str, default: str = "1") -> object:
+    return flag(f"--{name}", f"--{short}", panel=_LAYOUT, default=default, text=text)
+
+
+def _role(role: str, name: str, short: str | None, text: str) -> object:
+    names = [f"--{role}-{name}"] + ([f"--{role[0]}-{short}"] if short else [])
+    return flag(*names, panel=_ROLES, text=f"{role.capitalize()}: {text}.")
+
+
+def command(
+    ctx: Context,
+    model_path: options.Model = None,
+    system: options.System = None,
+    mode: Annotated[
+        str | None,
+        flag(
+            "--estimate-mode",
+            default="agg",
+            metavar="agg|disagg|static|static_ctx|static_gen",
+            text="Serving mode of the point.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None, flag("--backend", default="trtllm", metavar=options.BACKENDS, text="Engine.")
+    ] = None,
+    decode_system: options.DecodeSystem = None,
+    batch_size: Annotated[
+        Size, flag("--batch-size", "--bs", panel=_LAYOUT, default="128", text="Requests in flight of one rank.")
+    ] = None,
+    ctx_tokens: Annotated[
+        Size, flag("--ctx-tokens", panel=_LAYOUT, default="isl", text="Prompt tokens of a mixed step (agg).")
+    ] = None,
+    tp_size: Annotated[Size, _layout("tp-size", "tp", "Tensor parallel GPUs.")] = None,
+    pp_size: Annotated[Size, _layout("pp-size", "pp", "Pipeline stages.")] = None,
+    attention_dp_size: Annotated[Size, _layout("attention-dp-size", "dp", "Attention data parallel ranks.")] = None,
+    moe_tp_size: Annotated[Size, _layout("moe-tp-size", "etp", "Expert tensor parallel GPUs.", "inferred")] = None,
+    moe_ep_size: Annotated[Size, _layout("moe-ep-size", "ep", "Expert parallel GPUs.", "inferred")] = None,
+    stride: Annotated[
+        Size, flag("--stride", panel=_LAYOUT, default="32", text="Decode steps priced by one evaluation (static).")
+    ] = None,
+    prefill_tp_size: Annotated[Size, _role("prefill", "tp-size", "tp", "tensor parallel GPUs")] = None,
+    prefill_pp_size: Annotated[Size, _role("prefill", "pp-size", "pp", "pipeline stages")] = None,
+    prefill_attention_dp_size: Annotated[Size, _role("prefill", "attention-dp-size", "dp", "attention ranks")] = None,
+    prefill_moe_tp_size: Annotated[Size, _role("prefill", "moe-tp-size", "etp", "expert tensor parallel GPUs")] = None,
+    prefill_moe_ep_size: Annotated[Size, _role("prefill", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
+    prefill_batch_size: Annotated[Size, _role("prefill", "batch-size", "bs", "requests of a batch")] = None,
+    prefill_num_workers: Annotated[Size, _role("prefill", "num-workers", "workers", "workers")] = None,
+    prefill_free_gpu_memory_fraction: Annotated[
+        float | None, _role("prefill", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
+    ] = None,
+    prefill_max_seq_len: Annotated[Size, _role("prefill", "max-seq-len", None, "longest sequence")] = None,
+    decode_tp_size: Annotated[Size, _role("decode", "tp-size", "tp", "tensor parallel GPUs")] = None,
+    decode_pp_size: Annotated[Size, _role("decode", "pp-size", "pp", "pipeline stages")] = None,
+    decode_attention_dp_size: Annotated[Size, _role("decode", "attention-dp-size", "dp", "attention ranks")] = None,
+    decode_moe_tp_size: Annotated[Size, _role("decode", "moe-tp-size", "etp", "expert tensor parallel GPUs")] = None,
+    decode_moe_ep_size: Annotated[Size, _role("decode", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
+    decode_batch_size: Annotated[Size, _role("decode", "batch-size", "bs", "requests of a batch")] = None,
+    decode_num_workers: Annotated[Size, _role("decode", "num-workers", "workers", "workers")] = None,
+    decode_free_gpu_memory_fraction: Annotated[
+        float | None, _role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
+    ] = None,
+    decode_max_seq_len: Annotated[Size, _role("decode", "max-seq-len", None, "longest sequence")] = None,
+    isl: Annotated[int | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")] = None,
+    osl: Annotated[int | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")] = None,
+    prefix: options.Prefix = None,
+    nextn: options.Nextn = None,
+    nextn_accepted: options.NextnAccepted = None,
+    backend_version: options.Version = None,
+    database_mode: options.Mode = None,
+    constants: options.ConstantsName = None,
+    gemm_quant_mode: options.GemmQuant = None,
+    moe_quant_mode: options.MoeQuant = None,
+    kvcache_quant_mode: options.KvCacheQuant = None,
+    fmha_quant_mode: options.FmhaQuant = None,
+    comm_quant_mode: options.CommQuant = None,
+    free_gpu_memory_fraction: options.MemoryFraction = None,
+    max_seq_len: options.MaxSeqLen = None,
+    attention_backend: options.AttentionBackend = None,
+    detail: Annotated[
+        str | None,
+        flag(
+            "--detail",
+            panel="Output",
+            default="memory",
+            metavar="SECTIONS",
+            text="What to print below the summary: memory, time, source or all, with commas between.",
+        ),
+    ] = None,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Predict one configuration: latencies, throughput, memory and where each number comes from."""
+    from aicjax.report import point
+    from aicjax.search import EstimateRequest, estimate
+
+    given = options.given(ctx)
+    sections = _sections(given.pop("detail", "memory"))
+    as_json, plain = given.pop("json", False), given.pop("no_color", False)
+    result = estimate(EstimateRequest(**given))
+    point.print_point(result, sections=sections, as_json=as_json, plain=plain)
+
+
+def _sections(text: str) -> tuple[str, ...]:
+    known = ("summary", "memory", "time", "source")
+    wanted = tuple(word.strip() for word in text.split(","))
+    for word in wanted:
+        if word not in (*known, "all"):
+            raise InputError("detail", word, f"one of {', '.join(known)}, all")
+    return known if "all" in wanted else wanted

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags that several commands share.
+
+A flag that is not given is None: the request has the default, and `show_default` only repeats it in the help.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Context, Option
+
+_WORKLOAD = "Workload"
+_DATA = "Measured data and formats"
+_MEMORY = "Memory and kernels"
+_OUTPUT = "Output"
+_SPACE = "What to compare"
+
+BACKENDS = "trtllm|sglang|vllm"
+MODES = "SILICON|HYBRID|EMPIRICAL|SOL"
+
+
+def flag(
+    *names: str, panel: str | None = None, default: str | bool = False, metavar: str | None = None, text: str
+) -> Any:
+    """An option whose default is None; `default` is what the help shows for it."""
+    return Option(*names, help=text, rich_help_panel=panel, show_default=default, metavar=metavar)
+
+
+def switch(name: str, *, panel: str | None = None, text: str) -> Any:
+    """A flag without a value, off unless given."""
+    return Option(name, help=text, rich_help_panel=panel, show_default=False)
+
+
+def given(ctx: Context) -> dict[str, Any]:
+    """The flags of a command line by parameter name, without those that were not given."""
+    return {name: value for name, value in ctx.params.items() if value is not None and value is not False}
+
+
+Model = Annotated[
+    str | None,
+    flag("--model", "--model-path", metavar="NAME|DIR", text="Hugging Face name, or directory with config.json."),
+]
+System = Annotated[str | None, flag("--system", metavar="NAME", text="GPU system, for example h200_sxm.")]
+DecodeSystem = Annotated[
+    str | None,
+    flag("--decode-system", metavar="NAME", default="--system", text="GPU system of decode workers."),
+]
+Version = Annotated[
+    str | None,
+    flag(
+        "--backend-version",
+        "--perf-db-version",
+        panel=_DATA,
+        default="current",
+        metavar="VERSION",
+        text="Version of the measured tables, or current, previous, next.",
+    ),
+]
+
+
+def _mode(default: str) -> Any:
+    return flag(
+        "--database-mode",
+        panel=_DATA,
+        default=default,
+        metavar=MODES,
+        text="What answers an operator: measurements, measurements and estimates, estimates, or rooflines.",
+    )
+
+
+Mode = Annotated[str | None, _mode("SILICON")]
+HybridMode = Annotated[str | None, _mode("HYBRID")]
+ConstantsName = Annotated[
+    str | None,
+    flag(
+        "--constants",
+        panel=_DATA,
+        default="reference",
+        metavar="NAME",
+        text="Empirical constants: a file of configs/constants.",
+    ),
+]
+
+Prefix = Annotated[
+    int | None, flag("--prefix", panel=_WORKLOAD, default="0", text="Prompt tokens that are already cached.")
+]
+Nextn = Annotated[
+    str | None,
+    flag(
+        "--nextn", panel=_WORKLOAD, default="0", metavar="N|auto", text="Draft tokens of a decode step (speculation)."
+    ),
+]
+NextnAccepted = Annotated[
+    float | None,
+    flag("--nextn-accepted", panel=_WORKLOAD, metavar="MEAN", text="Accepted drafts of a step; needed with --nextn."),
+]
+
+MemoryFraction = Annotated[
+    float | None,
+    flag(
+        "--free-gpu-memory-fraction",
+        panel=_MEMORY,
+        default="the backend's",
+        text="Share of GPU memory for the KV cache, in the backend's own definition.",
+    ),
+]
+MaxSeqLen = Annotated[
+    int | None,
+    flag("--max-seq-len", panel=_MEMORY, default="isl + osl", text="Longest sequence the engine reserves for."),
+]
+AttentionBackend = Annotated[
+    str | None,
+    flag("--attention-backend", panel=_MEMORY, default="the backend's", metavar="NAME", text="Attention kernels."),
+]
+
+
+def _quant(role: str) -> Any:
+    return flag(
+        f"--{role}-quant-mode",
+        panel=_DATA,
+        default="the checkpoint's",
+        metavar="FORMAT",
+        text=f"Number format: {role}.",
+    )
+
+
+GemmQuant = Annotated[str | None, _quant("gemm")]
+MoeQuant = Annotated[str | None, _quant("moe")]
+KvCacheQuant = Annotated[str | None, _quant("kvcache")]
+FmhaQuant = Annotated[str | None, _quant("fmha")]
+CommQuant = Annotated[str | None, _quant("comm")]
+
+Json = Annotated[bool, switch("--json", panel=_OUTPUT, text="Print one JSON object instead of tables.")]
+Quiet = Annotated[bool, switch("--quiet", panel=_OUTPUT, text="Print one line: the best configuration.")]
+NoColor = Annotated[bool, switch("--no-color", panel=_OUTPUT, text="Print without colour.")]
+SaveDir = Annotated[
+    Path | None,
+    flag(
+        "--save-dir",
+        panel=_OUTPUT,
+        metavar="DIR",
+        text="Write the tables as CSV and a manifest that repeats the run, in a new folder of DIR.",
+    ),
+]
+TopN = Annotated[
+    int | None, flag("--top-n", panel=_OUTPUT, default="5", text="Configurations to report per experiment.")
+]
+
+Ttft = Annotated[
+    float | None,
+    flag("--ttft", panel=_WORKLOAD, default="2000", metavar="MS", text="Limit on time to first token [ms]."),
+]
+Tpot = Annotated[
+    float | None,
+    flag("--tpot", panel=_WORKLOAD, default="30", metavar="MS", text="Limit on time per output token [ms]."),
+]
+RequestLatency = Annotated[
+    float | None,
+    flag("--request-latency", panel=_WORKLOAD, metavar="MS", text="Limit on the whole request [ms], in place of TPOT."),
+]
+StrictSla = Annotated[
+    bool,
+    switch("--strict-sla", panel=_WORKLOAD, text="Drop rows that miss the limits before the Pareto front is taken."),
+]
+TargetRate = Annotated[
+    float | None,
+    flag("--target-request-rate", panel=_WORKLOAD, metavar="REQ/S", text="Load to serve with the fewest GPUs."),
+]
+TargetConcurrency = Annotated[
+    float | None,
+    flag(
+        "--target-concurrency", panel=_WORKLOAD, metavar="N", text="Concurrent requests to serve with the fewest GPUs."
+    ),
+]
+
+Backend = Annotated[
+    str | None,
+    flag("--backend", panel=_SPACE, default="trtllm", metavar=f"{BACKENDS}|auto", text="Engine; auto compares all."),
+]
+ChunkedPrefill = Annotated[
+    bool, switch("--enable-chunked-prefill", panel=_SPACE, text="Let a step hold part of a prompt.")
+]
+Grid = Annotated[
+    str | None,
+    flag("--grid", panel=_SPACE, default="reference", metavar="NAME", text="Candidate lists: a file of configs/grids."),
+]

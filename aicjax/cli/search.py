@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aicjax search`: the best layouts, batches and worker counts for a GPU budget."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Context
+
+from aicjax.cli import options
+from aicjax.cli.options import flag, switch
+from aicjax.cli.output import Output, present
+
+_WORKLOAD = "Workload"
+_SPACE = "What to compare"
+
+
+def command(
+    ctx: Context,
+    model_path: options.Model = None,
+    system: options.System = None,
+    total_gpus: Annotated[int | None, flag("--total-gpus", text="GPU budget; or give a load target.")] = None,
+    decode_system: options.DecodeSystem = None,
+    isl: Annotated[int | None, flag("--isl", panel=_WORKLOAD, default="4000", text="Prompt tokens.")] = None,
+    osl: Annotated[int | None, flag("--osl", panel=_WORKLOAD, default="1000", text="Output tokens.")] = None,
+    prefix: options.Prefix = None,
+    ttft: options.Ttft = None,
+    tpot: options.Tpot = None,
+    request_latency: options.RequestLatency = None,
+    strict_sla: options.StrictSla = False,
+    inclusive_tpot: Annotated[
+        bool, switch("--inclusive-tpot", panel=_WORKLOAD, text="Report TPOT with the first token counted in.")
+    ] = False,
+    target_request_rate: options.TargetRate = None,
+    target_concurrency: options.TargetConcurrency = None,
+    nextn: options.Nextn = None,
+    nextn_accepted: options.NextnAccepted = None,
+    backend: options.Backend = None,
+    serving_mode: Annotated[
+        str | None,
+        flag(
+            "--serving-mode",
+            panel=_SPACE,
+            default="auto",
+            metavar="auto|agg|disagg",
+            text="Ways of serving to compare.",
+        ),
+    ] = None,
+    enable_chunked_prefill: options.ChunkedPrefill = False,
+    grid: options.Grid = None,
+    backend_version: options.Version = None,
+    database_mode: options.Mode = None,
+    constants: options.ConstantsName = None,
+    gemm_quant_mode: options.GemmQuant = None,
+    moe_quant_mode: options.MoeQuant = None,
+    kvcache_quant_mode: options.KvCacheQuant = None,
+    fmha_quant_mode: options.FmhaQuant = None,
+    comm_quant_mode: options.CommQuant = None,
+    free_gpu_memory_fraction: options.MemoryFraction = None,
+    max_seq_len: options.MaxSeqLen = None,
+    attention_backend: options.AttentionBackend = None,
+    top_n: options.TopN = None,
+    save_dir: options.SaveDir = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    no_color: options.NoColor = False,
+    manifest: Annotated[
+        Path | None,
+        flag(
+            "--from",
+            metavar="MANIFEST",
+            text="Repeat the search of a manifest.json that --save-dir wrote; flags given beside it win.",
+        ),
+    ] = None,
+) -> None:
+    """Find the best configurations for a GPU budget, aggregated and disaggregated.
+
+    Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data.
+    """
+    from aicjax.report import manifest as manifests
+    from aicjax.search import SearchRequest
+
+    given = options.given(ctx)
+    output = Output.take(given)
+    inputs = {**manifests.read_inputs(manifest), **given} if manifest else given
+    request = SearchRequest(**inputs)
+    if request.total_gpus is not None and request.has_load_target:
+        print("aicjax: the load target is not used: --total-gpus fixes the number of GPUs", file=sys.stderr)
+    present(request, output)
