@@ -50,6 +50,10 @@ class DataError(AicjaxError):
     exit_code = 2
 
 
+class UnsupportedModel(DataError):
+    """A model the engine cannot price: names its architecture and what is supported."""
+
+
 class MissingData(AicjaxError):
     """Nothing measured answers a query, in the mode asked for: names what is missing and why."""
 

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: configs, number formats, layouts and operator lists. Host code, numpy at most."""
+
+from aicjax.models.checks import check_parallel as check_parallel
+from aicjax.models.kvcache import KvCache as KvCache
+from aicjax.models.kvcache import KvTerm as KvTerm
+from aicjax.models.load import load_model as load_model
+from aicjax.models.load import model_names as model_names
+from aicjax.models.load import parse_config as parse_config
+from aicjax.models.model import ModelConfig as ModelConfig
+from aicjax.models.operators import kv_cache as kv_cache
+from aicjax.models.operators import op_lists as op_lists
+from aicjax.models.parallel import Parallel as Parallel
+from aicjax.models.quantisation import Quantisation as Quantisation
+from aicjax.models.quantisation import infer_quantisation as infer_quantisation
+from aicjax.models.slim import slim_config as slim_config
+from aicjax.models.slim import write_slim as write_slim

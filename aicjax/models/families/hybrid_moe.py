@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that mix window and global attention with dense and expert feed-forwards: MiMo-V2-Flash, Llama-4."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aicjax._results import DataError
+from aicjax.models.families.base import Family, mixture
+from aicjax.models.model import ConfigFields
+
+
+def _extra(fields: ConfigFields) -> Mapping[str, Any]:
+    """Kinds of every layer (1 global attention, 1 experts) and sizes that differ by kind; 0 means the common one."""
+    if fields.architecture == "Llama4ForConditionalGeneration":
+        return _llama4(fields)
+    experts = fields.first("moe_layer_freq", default=())
+    experts = experts if isinstance(experts, list) else [experts] * fields.layers
+    return {
+        "global_attention": fields.pattern("hybrid_layer_pattern", (0, 1)),
+        "expert_layers": fields.pattern("moe_layer_freq", (0, 1), experts),
+        "window": fields.first("sliding_window_size"),
+        "dense_size": 0,
+        "window_kv_heads": fields.first("swa_num_key_value_heads"),
+        "window_head_dim": fields.first("swa_head_dim"),
+        "window_v_head_dim": fields.first("swa_v_head_dim"),
+        "global_v_head_dim": fields.first("v_head_dim"),
+    }
+
+
+def _llama4(fields: ConfigFields) -> Mapping[str, Any]:
+    step = fields.first("interleave_moe_layer_step", default=1)
+    if not isinstance(step, int) or step < 1:
+        raise DataError(
+            f"{fields.source}: key `interleave_moe_layer_step` must be a positive integer, but is {step!r}."
+        )
+    return {
+        "global_attention": tuple(layer % 2 for layer in range(fields.layers)),
+        "expert_layers": tuple(int((layer + 1) % step == 0) for layer in range(fields.layers)),
+        "window": fields.first("attention_chunk_size"),
+        "dense_size": fields.first("intermediate_size_mlp"),
+    }
+
+
+HYBRIDMOE = Family("HYBRIDMOE", mixture, _extra, context_parallel_backends=("sglang",))

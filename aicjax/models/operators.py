@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators and the KV cache of a model in a layout, from its family."""
+
+from typing import TypeVar
+
+from aicjax._results import InputError, UnsupportedModel
+from aicjax.models.checks import check_parallel
+from aicjax.models.families import FAMILIES
+from aicjax.models.kvcache import KvCache
+from aicjax.models.model import ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import OpLists
+
+_Hook = TypeVar("_Hook")
+
+
+def op_lists(
+    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int = 0
+) -> OpLists:
+    """Operators of one prefill and of one decode step, per GPU, in order.
+
+    Args:
+        model: The model.
+        parallel: Layout of the worker.
+        quantisation: Number formats.
+        backend: `trtllm`, `vllm` or `sglang`.
+        nextn: Draft tokens per step; a decode step then does the work of `layers + nextn` layers.
+
+    Raises:
+        InputError: The layout or the depth is not valid.
+        UnsupportedModel: The family has no operator list.
+    """
+    check_parallel(model, parallel, backend)
+    if not isinstance(nextn, int) or nextn < 0:
+        raise InputError("nextn", nextn, "an integer, 0 or more")
+    return _priced(model, FAMILIES[model.family].op_lists)(model, parallel, quantisation, backend, nextn)
+
+
+def kv_cache(
+    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int = 0
+) -> KvCache:
+    """KV cache of one sequence on one GPU; arguments and errors as `op_lists`."""
+    return _priced(model, FAMILIES[model.family].kv_cache)(model, parallel, quantisation, backend, nextn)
+
+
+def _priced(model: ModelConfig, hook: _Hook | None) -> _Hook:
+    if hook is None:
+        able = ", ".join(family.name for family in FAMILIES.values() if family.op_lists is not None)
+        raise UnsupportedModel(
+            f"{model.name}: architecture {model.architecture} (family {model.family}) has no operator list; "
+            f"families with one: {able}."
+        )
+    return hook
