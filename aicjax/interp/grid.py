@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three-axis ragged grids: blend inside the measured range, hold the boundary's utilisation beyond it.
+
+The outermost axis (attention heads) is known when a model is bound, so a bound slice holds the one or two collected
+values of it that enclose the model's; the two inner axes are resolved in the kernel. Every branch uses its own
+measured keys: a slice is a staircase, not a box.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from aicjax._results import Provenance
+from aicjax.interp.axis import NO_KEY, enclosing, interval, neighbour_keys
+
+ANCHORS = 4  # leaves that hold a query beyond the range; the next one sets the radius
+HOLD_BLOCK = 64  # queries that share one decision whether anything must be held
+FAR_LOG2 = np.float32(1e6)  # log coordinate of a padded leaf: never near
+TIE = 1e-5  # relative distance below which two leaves count as equally near (float32 rounding of log2)
+
+Sol = Callable[..., Float[Array, "*point"]]
+
+
+class GridSlice(eqx.Module):
+    """Measured points of one shape, bound to one value of the outermost axis.
+
+    Attributes:
+        latency_ms: Latency [branch=2, outer, inner]; NaN where nothing was measured.
+        outer_lower, outer_upper: A branch's own keys around each interval of the outer axis [branch, outer + 1].
+        inner_lower, inner_upper: A row's own keys around each interval of the inner axis [branch, outer, inner + 1].
+        branch_key: The collected values of the outermost axis [branch].
+        branch_weight: Share of the second branch.
+        branch_count: 1 when the value was collected or is out of range, else 2.
+        branch_inside: Whether the outermost axis holds the value; if not, every query is held.
+        leaf_log2: log2 coordinates of all measured points of the shape [axis=3, leaf].
+        leaf_utilization: Roofline over latency of each point [leaf]; 0 on padding.
+    """
+
+    latency_ms: Float[Array, "*row branch outer inner"]
+    outer_lower: Int[Array, "*row branch outer_interval"]
+    outer_upper: Int[Array, "*row branch outer_interval"]
+    inner_lower: Int[Array, "*row branch outer inner_interval"]
+    inner_upper: Int[Array, "*row branch outer inner_interval"]
+    branch_key: Float[Array, "*row branch"]
+    branch_weight: Float[Array, "*row"]
+    branch_count: Int[Array, "*row"]
+    branch_inside: Bool[Array, "*row"]
+    leaf_log2: Float[Array, "*row 3 leaf"]
+    leaf_utilization: Float[Array, "*row leaf"]
+
+
+def bind_slice(
+    heads: np.ndarray,
+    latency_ms: np.ndarray,
+    outer_knots: np.ndarray,
+    inner_knots: np.ndarray,
+    head: float,
+    sol_ms: np.ndarray,
+    leaves: int,
+) -> GridSlice:
+    """Slice bound to one value of the outermost axis, on the host in float64.
+
+    Args:
+        heads: Collected values of the outermost axis, ascending [head].
+        latency_ms: Latency [head, outer, inner], NaN where nothing was measured.
+        outer_knots: Shared knots of the outer axis [outer].
+        inner_knots: Shared knots of the inner axis [inner].
+        head: The value asked for.
+        sol_ms: Roofline of every point of the grid [head, outer, inner].
+        leaves: Length to pad the list of points to.
+    """
+    at = int(np.searchsorted(heads, head, side="right"))
+    exact = at > 0 and heads[at - 1] == head
+    inside = exact or 0 < at < len(heads)
+    pair = [at - 1, at] if inside and not exact else [max(at - 1, 0)] * 2
+    chosen = latency_ms[pair]
+    measured = np.isfinite(chosen)
+    outer_lower, outer_upper = neighbour_keys(measured.any(-1))
+    inner_lower, inner_upper = neighbour_keys(measured)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        usable = (latency_ms > 0) & (sol_ms > 0) & np.isfinite(sol_ms)
+        utilization = (sol_ms / latency_ms)[usable]
+    h, o, i = np.nonzero(usable)
+    log2 = np.full((3, leaves), FAR_LOG2, np.float32)
+    log2[:, : h.size] = [_log2(heads[h]) - _log2(head), _log2(outer_knots[o]), _log2(inner_knots[i])]
+    return GridSlice(
+        latency_ms=chosen.astype(np.float32),
+        outer_lower=outer_lower,
+        outer_upper=outer_upper,
+        inner_lower=inner_lower,
+        inner_upper=inner_upper,
+        branch_key=heads[pair].astype(np.float32),
+        branch_weight=np.float32((head - heads[pair[0]]) / (heads[pair[1]] - heads[pair[0]]) if inside and not exact else 0.0),
+        branch_count=np.int32(2 if inside and not exact else 1),
+        branch_inside=np.bool_(inside),
+        leaf_log2=log2,
+        leaf_utilization=np.pad(utilization, (0, leaves - utilization.size)).astype(np.float32),
+    )
+
+
+def empty_slice(outer: int, inner: int, leaves: int) -> GridSlice:
+    """A slice that was never measured: every query is missing."""
+    none = np.full((1, outer, inner), np.nan)
+    slice_ = bind_slice(np.ones(1), none, np.ones(outer), np.ones(inner), 1.0, none, leaves)
+    return eqx.tree_at(lambda s: s.branch_inside, slice_, np.bool_(False))
+
+
+def grid_latency(
+    slice_: GridSlice,
+    outer_knots: Float[Array, " outer"],
+    inner_knots: Float[Array, " inner"],
+    outer: Float[Array, " point"],
+    inner: Float[Array, " point"],
+    head: Float[Array, ""],
+    sol: Sol,
+    *,
+    sqrt_outer: bool,
+) -> tuple[Float[Array, " point"], Int[Array, " point"]]:
+    """Latency of every query of one slice and how it was obtained.
+
+    Inside: linear on each axis, inner axis first; on the outer axis linear in the square root when `sqrt_outer`.
+    One neighbour left on an axis: that one, times the ratio of rooflines. Outside: the roofline over the mean
+    utilisation of the four nearest points in log2 distance, weighted `((R - d) / (R d))^2`, R the fifth's distance.
+
+    Args:
+        slice_: The bound slice (no row axis).
+        outer_knots, inner_knots: Shared knots of the table.
+        outer, inner: Queries.
+        head: Value of the outermost axis.
+        sol: Roofline [ms] of `(head, outer, inner)`.
+        sqrt_outer: Static.
+
+    Returns:
+        `(latency_ms, provenance)`; NaN and `MISSING` when nothing anchors the query.
+    """
+    roof = sol(head, outer, inner)
+    value, provenance, found = _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, sqrt_outer)
+    held = _hold(slice_, jnp.log2(jnp.maximum(outer, 1e-12)), jnp.log2(jnp.maximum(inner, 1e-12)), ~found, roof)
+    missing = ~found & ~jnp.isfinite(held)
+    latency = jnp.where(found, value, held)
+    code = jnp.where(found, provenance, jnp.where(missing, Provenance.MISSING, Provenance.HELD))
+    return jnp.where(missing, jnp.nan, latency), code.astype(jnp.int32)
+
+
+def _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, sqrt_outer):
+    """Value, provenance and whether the measured range holds each query."""
+    outer_at = interval(outer_knots, outer)
+    inner_at = interval(inner_knots, inner)
+
+    def row(branch, index):
+        """Value of one measured row at the inner coordinate."""
+        lower, upper = slice_.inner_lower[branch, index, inner_at], slice_.inner_upper[branch, index, inner_at]
+        low, high, weight, exact, inside = enclosing(inner_knots, lower, upper, inner)
+        first, second = slice_.latency_ms[branch, index, low], slice_.latency_ms[branch, index, high]
+        return first + (second - first) * weight, exact, inside
+
+    def one_branch(branch):
+        lower, upper = slice_.outer_lower[branch, outer_at], slice_.outer_upper[branch, outer_at]
+        low, high, weight, exact, inside = enclosing(outer_knots, lower, upper, outer)
+        first, first_exact, first_ok = row(branch, low)
+        second, _, second_ok = row(branch, high)
+        first_ok, second_ok = first_ok & inside, second_ok & inside & ~exact
+        key = slice_.branch_key[branch]
+        value, one_sided = _pair(
+            first, second, first_ok, second_ok, weight, roof,
+            lambda: sol(head, outer_knots[low], inner), lambda: sol(head, outer_knots[high], inner), sqrt_outer, exact,
+        )  # fmt: skip
+        return value, exact & first_exact, one_sided, first_ok | second_ok, key
+
+    first, first_exact, first_sided, first_ok, first_key = one_branch(0)
+    second, _, second_sided, second_ok, second_key = one_branch(1)
+    alone = slice_.branch_count == 1
+    second_ok = second_ok & ~alone
+    value, one_sided = _pair(
+        first, second, first_ok, second_ok, slice_.branch_weight, roof,
+        lambda: sol(first_key, outer, inner), lambda: sol(second_key, outer, inner), False, alone,
+    )  # fmt: skip
+    found = (first_ok | second_ok) & slice_.branch_inside
+    one_sided = one_sided | (first_ok & first_sided) | (second_ok & second_sided)
+    exact = alone & first_exact
+    code = jnp.where(one_sided, Provenance.ONE_SIDED, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED))
+    return value, code, found
+
+
+def _pair(first, second, first_ok, second_ok, weight, roof, first_roof, second_roof, sqrt, alone):
+    """Blend of two neighbours of one axis, or the one that answers scaled by the ratio of rooflines.
+
+    `alone` says that the axis has collapsed to the first neighbour, which then answers as it is.
+    """
+    first, second = jnp.where(first_ok, first, 1.0), jnp.where(second_ok, second, 1.0)
+    if sqrt:
+        root = jnp.sqrt(jnp.maximum(first, 0.0))
+        both = (root + (jnp.sqrt(jnp.maximum(second, 0.0)) - root) * weight) ** 2
+    else:
+        both = first + (second - first) * weight
+    from_first, from_second = _scaled(first, roof, first_roof()), _scaled(second, roof, second_roof())
+    one = jnp.where(first_ok, jnp.where(alone, first, from_first), from_second)
+    return jnp.where(first_ok & second_ok, both, one), (first_ok ^ second_ok) & ~alone
+
+
+def _scaled(value, roof, at):
+    usable = (roof > 0) & (at > 0)
+    return jnp.where(usable, value * roof / jnp.where(usable, at, 1.0), value)
+
+
+def _hold(slice_, outer_log2, inner_log2, needed, roof):
+    """Latency of the queries that `needed` marks, from the utilisation of the nearest points; anything elsewhere.
+
+    Works in blocks and skips a block in which nothing is needed.
+    """
+    points = outer_log2.shape[0]
+    blocks = -(-points // HOLD_BLOCK)
+    pad = blocks * HOLD_BLOCK - points
+
+    def blocked(x):
+        return jnp.pad(x, (0, pad)).reshape(blocks, HOLD_BLOCK)
+
+    head_sq = slice_.leaf_log2[0] ** 2
+
+    def block(args):
+        outer, inner, want = args
+        return jax.lax.cond(
+            want.any(),
+            lambda: jax.vmap(lambda o, i: _held_utilization(slice_, head_sq, o, i))(outer, inner),
+            lambda: jnp.full((HOLD_BLOCK,), jnp.nan),
+        )
+
+    utilization = jax.lax.map(block, (blocked(outer_log2), blocked(inner_log2), blocked(needed))).reshape(-1)[:points]
+    usable = (utilization > 0) & (roof > 0)
+    return jnp.where(usable, roof / jnp.where(usable, utilization, 1.0), jnp.nan)
+
+
+def _held_utilization(slice_, head_sq, outer_log2, inner_log2):
+    """Weighted mean utilisation of the four points nearest to one query; NaN when there is none."""
+    distance_sq = head_sq + (slice_.leaf_log2[1] - outer_log2) ** 2 + (slice_.leaf_log2[2] - inner_log2) ** 2
+
+    def nearer(_, state):
+        radius_sq, count = state
+        following = jnp.min(jnp.where(distance_sq > radius_sq, distance_sq, jnp.inf))
+        enough = count > ANCHORS
+        return jnp.where(enough, radius_sq, following), jnp.where(enough, count, jnp.sum(distance_sq <= following))
+
+    start = (jnp.float32(-1.0), jnp.int32(0))
+    radius_sq, _ = jax.lax.fori_loop(0, ANCHORS + 1, nearer, start)
+    distance, radius = jnp.sqrt(distance_sq + 1e-20), jnp.sqrt(radius_sq)
+    measured = slice_.leaf_utilization > 0
+    # Fewer points than anchors: the radius reaches the padding, and plain inverse squares weigh the points.
+    few = radius >= FAR_LOG2 / 2
+    gap = jnp.where(radius - distance > TIE * radius, radius - distance, 0.0)
+    weight = jnp.where(few, 1.0 / (distance**2 + 1e-12), (gap / (radius * distance + 1e-12)) ** 2)
+    tied = jnp.sum(jnp.where(measured, weight, 0.0)) <= 0
+    weight = jnp.where(tied, distance <= radius * (1 + TIE), weight)
+    weight = jnp.where(measured, weight, 0.0)
+    return jnp.sum(weight * slice_.leaf_utilization) / jnp.sum(weight)
+
+
+__all__ = ["NO_KEY", "GridSlice", "bind_slice", "empty_slice", "grid_latency"]

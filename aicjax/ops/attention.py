@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention operators: prefill, decode and encoder, bound to their measured slices."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from aicjax import quant
+from aicjax._results import Provenance
+from aicjax.constants import OpConstants
+from aicjax.hardware import System
+from aicjax.interp.grid import GridSlice, grid_latency
+from aicjax.ops.attention_tables import (
+    SliceKey,
+    bind_attention_slice,
+    decode_fmha,
+    load_attention,
+    most_leaves,
+    no_slice,
+    padded_knots,
+)
+from aicjax.ops.records import ContextAttention, EncoderAttention, GenerationAttention
+from aicjax.ops.roofline import (
+    Hardware,
+    context_attention_sol_ms,
+    dtype_index,
+    encoder_attention_sol_ms,
+    generation_attention_sol_ms,
+    memory_ms,
+)
+
+ACTIVATION_BYTES = 2  # queries, keys and values as the projections write them
+DECODE_SAMPLES = 5  # lengths averaged around the one asked for
+DECODE_SPREAD = 0.1  # relative distance of the outermost of them
+
+Record = ContextAttention | GenerationAttention | EncoderAttention
+
+
+class AttentionRows(eqx.Module):
+    """Distinct attention operators of one phase.
+
+    Attributes:
+        slices: Bound slices, every field with a leading row axis.
+        outer_knots, inner_knots: Coordinates that the slices share.
+        heads, kv_heads, head_size, window: Shape of each operator [row].
+        slice_kv_heads: Key/value heads in the roofline of measured points, 0 for as many as query heads [row].
+        kv_bytes, fmha_bytes: Bytes per element of the cache and of the products [row].
+        dtype: Position of the products' data type in `Hardware.peak` [row].
+        qk_norm: 1 where queries and keys are normalised [row].
+        cp: Context-parallel ranks that share a prompt [row].
+        imbalance: Factor for uneven sequences [row].
+        rotary: Share of each head that the encoder rotates [row].
+    """
+
+    slices: GridSlice
+    outer_knots: Float[Array, " outer"]
+    inner_knots: Float[Array, " inner"]
+    heads: Float[Array, " row"]
+    kv_heads: Float[Array, " row"]
+    head_size: Float[Array, " row"]
+    window: Float[Array, " row"]
+    slice_kv_heads: Float[Array, " row"]
+    kv_bytes: Float[Array, " row"]
+    fmha_bytes: Float[Array, " row"]
+    dtype: Int[Array, " row"]
+    qk_norm: Float[Array, " row"]
+    cp: Int[Array, " row"]
+    imbalance: Float[Array, " row"]
+    rotary: Float[Array, " row"]
+
+
+def slice_key(record: Record) -> SliceKey:
+    """Which measured slice an operator asks for."""
+    if isinstance(record, EncoderAttention):
+        return SliceKey(record.fmha_quant, "", 0, record.head_size, 0)
+    own = 0 if record.num_kv_heads == record.num_heads else record.num_kv_heads
+    fmha = record.fmha_quant if isinstance(record, ContextAttention) else ""
+    return SliceKey(fmha, record.kv_quant, own, record.head_size, record.window)
+
+
+def product_format(system: System, record: Record) -> str:
+    """Format in which an operator multiplies: decode kernels choose it by the cache's."""
+    return decode_fmha(system, record.kv_quant) if isinstance(record, GenerationAttention) else record.fmha_quant
+
+
+def bind_attention(
+    system: System,
+    backend: str,
+    version: str,
+    phase: str,
+    records: Sequence[Record],
+    lane_order: Sequence[str],
+    *,
+    rows: int,
+    shared: bool = True,
+    measured: bool = True,
+) -> AttentionRows:
+    """Rows for `records` of one phase, padded to `rows`.
+
+    Raises:
+        MissingPeak: The system states no peak for the format of a product.
+    """
+    for record in records:
+        system.peak(quant.FMHA[product_format(system, record)].dtype)
+    table = load_attention(system, backend, version, phase, shared) if measured and records else None
+    leaves = most_leaves(table)
+    slices = []
+    for record in records:
+        index = None if table is None else table.find(lane_order, slice_key(record))
+        if table is None or index is None:
+            slices.append(no_slice(table, leaves))
+        else:
+            slices.append(bind_attention_slice(system, table, index, record.num_heads, leaves))
+    slices += [no_slice(table, leaves)] * (rows - len(slices))
+    outer = padded_knots(np.ones(1)) if table is None else table.outer_knots
+    inner = padded_knots(np.ones(1)) if table is None else table.inner_knots
+    formats = [product_format(system, r) for r in records]
+
+    def column(values, pad, dtype=np.float32):
+        return np.array([*values, *[pad] * (rows - len(records))], dtype)
+
+    return AttentionRows(
+        slices=jax.tree.map(lambda *leaf: np.stack(leaf), *slices),
+        outer_knots=outer.astype(np.float32),
+        inner_knots=inner.astype(np.float32),
+        heads=column([r.num_heads for r in records], 1),
+        kv_heads=column([getattr(r, "num_kv_heads", r.num_heads) for r in records], 1),
+        head_size=column([r.head_size for r in records], 1),
+        window=column([getattr(r, "window", 0) for r in records], 0),
+        slice_kv_heads=column([slice_key(r).kv_heads for r in records], 0),
+        kv_bytes=column([quant.KVCACHE[k].bytes if (k := slice_key(r).kv) else 0 for r in records], 1),
+        fmha_bytes=column([quant.FMHA[f].bytes for f in formats], 1),
+        dtype=column([dtype_index(quant.FMHA[f].dtype) for f in formats], 0, np.int32),
+        qk_norm=column([getattr(r, "qk_norm", False) for r in records], 0),
+        cp=column([getattr(r, "cp", 1) for r in records], 1, np.int32),
+        imbalance=column([getattr(r, "seq_imbalance", 1.0) for r in records], 1),
+        rotary=column([getattr(r, "partial_rotary_factor", 0.0) for r in records], 0),
+    )
+
+
+def context_attention_latency(
+    rows: AttentionRows,
+    batch: Int[Array, " point"],
+    new: Int[Array, " point"],
+    prefix: Int[Array, " point"],
+    hardware: Hardware,
+    constants: OpConstants,
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Latency of prefill attention for `batch` prompts of `new` tokens behind a cached `prefix`, and its provenance.
+
+    The table gives the whole causal triangle; a cached prefix takes its share off. Under context parallelism a rank
+    computes the first and the last of its chunks. Rotary embedding, QK norm and the cache write are added once a
+    call, as the memory traffic of one token.
+    """
+    row = jax.vmap(_context_row, in_axes=(0, None, None, None, None, None, None, None))
+    table, code = row(
+        _split(rows), rows.outer_knots, rows.inner_knots, batch, new, prefix, hardware.peak, hardware.mem_bw
+    )
+    extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
+    return (table + extra[:, None]) * rows.imbalance[:, None], code
+
+
+def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constants: OpConstants):
+    """Roofline of `context_attention_latency` [row, point], its memory traffic at full bandwidth."""
+    chunk = _chunk(new, rows.cp[:, None])
+    whole = _context_sol(rows, batch, new + prefix, prefix, hardware)
+    last_prefix = prefix + new - chunk
+    chunks = _context_sol(rows, batch, chunk + prefix, prefix, hardware) + _context_sol(
+        rows, batch, chunk + last_prefix, last_prefix, hardware
+    )
+    extra = _context_extra_ms(rows, lambda moved: moved / hardware.mem_bw, constants)
+    return (jnp.where(rows.cp[:, None] > 1, chunks, whole) + extra[:, None]) * rows.imbalance[:, None]
+
+
+def _context_sol(rows, batch, full, prefix, hardware):
+    def column(x):
+        return x[:, None]
+
+    batch, full, prefix = (jnp.asarray(x, jnp.float32) for x in (batch, full, prefix))
+    return context_attention_sol_ms(
+        batch, full, prefix, column(rows.heads), column(rows.kv_heads), column(rows.head_size), column(rows.window),
+        column(rows.kv_bytes), column(hardware.peak[rows.dtype]), hardware.mem_bw,
+    )  # fmt: skip
+
+
+def _chunk(new, cp):
+    """Tokens of one zig-zag chunk of a context-parallel rank."""
+    return jnp.maximum(1, -(-new // (2 * cp)))
+
+
+def _context_row(row, outer_knots, inner_knots, batch, new, prefix, peak, mem_bw):
+    """Table latency of one operator over all points."""
+
+    def at(new, prefix):
+        full = (new + prefix).astype(jnp.float32)
+
+        def sol(heads, length, batch):
+            kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
+            return context_attention_sol_ms(
+                batch, length, 0.0, heads, kv_heads, row.head_size, row.window, row.kv_bytes, peak[row.dtype], mem_bw
+            )
+
+        latency, code = grid_latency(
+            row.slices, outer_knots, inner_knots, full, batch.astype(jnp.float32), row.heads, sol, sqrt_outer=True
+        )
+        cached = prefix.astype(jnp.float32)
+        return latency * ((full - cached) * (full + cached) / (full * full)), code
+
+    chunk = _chunk(new, row.cp)
+    first, first_code = at(jnp.where(row.cp > 1, chunk, new), prefix)
+    second, second_code = at(chunk, prefix + new - chunk)
+    split = row.cp > 1
+    return first + jnp.where(split, second, 0.0), jnp.where(split, jnp.maximum(first_code, second_code), first_code)
+
+
+def _context_extra_ms(rows, memory, constants):
+    """Rotary embedding, QK norm and cache write of one call [row]."""
+    queries, keys = rows.heads * rows.head_size, rows.kv_heads * rows.head_size
+    norm = rows.qk_norm * 2 * (2 * memory(ACTIVATION_BYTES * queries) + 2 * memory(ACTIVATION_BYTES * keys))
+    rotary = 2 * memory(ACTIVATION_BYTES * (queries + keys))
+    cache_write = 2 * memory(keys * rows.fmha_bytes)
+    return constants.context_attention_extra_factor * (norm + rotary + cache_write)
+
+
+def generation_attention_latency(
+    rows: AttentionRows, batch: Int[Array, " point"], length: Int[Array, " point"], hardware: Hardware
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Latency of one decode step of `batch` sequences of `length` cached tokens, and its provenance.
+
+    The mean over five lengths within a tenth of the one asked for: decode lengths differ between sequences, and the
+    measured grid is coarse.
+    """
+    low = jnp.maximum(1, _tenths(length, 9))
+    high = jnp.maximum(low, _tenths(length, 11))
+    steps = jnp.arange(DECODE_SAMPLES)[:, None]
+    lengths = (low + ((high - low) * steps) // (DECODE_SAMPLES - 1)).reshape(-1)
+    batches = jnp.tile(batch, DECODE_SAMPLES)
+
+    def one(row):
+        def sol(heads, batch, length):
+            kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
+            return generation_attention_sol_ms(
+                batch, length, heads, kv_heads, row.head_size, row.window, row.kv_bytes,
+                hardware.peak[row.dtype], hardware.mem_bw,
+            )  # fmt: skip
+
+        latency, code = grid_latency(
+            row.slices, rows.outer_knots, rows.inner_knots, batches.astype(jnp.float32), lengths.astype(jnp.float32),
+            row.heads, sol, sqrt_outer=False,
+        )  # fmt: skip
+        latency, code = latency.reshape(DECODE_SAMPLES, -1), code.reshape(DECODE_SAMPLES, -1)
+        code = jnp.maximum(code.max(0), Provenance.INTERPOLATED)  # a mean of lengths is never one measurement
+        return latency.mean(0) * row.imbalance, code
+
+    return jax.vmap(one)(_split(rows))
+
+
+def _tenths(length, numerator):
+    """`trunc(length * numerator / 10)`, in integers."""
+    return (length * numerator) // 10
+
+
+def generation_attention_sol(rows, batch, length, hardware: Hardware):
+    """Roofline of one decode step [row, point]."""
+    batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
+    return (
+        generation_attention_sol_ms(
+            batch, length, rows.heads[:, None], rows.kv_heads[:, None], rows.head_size[:, None], rows.window[:, None],
+            rows.kv_bytes[:, None], hardware.peak[rows.dtype][:, None], hardware.mem_bw,
+        )
+        * rows.imbalance[:, None]
+    )  # fmt: skip
+
+
+def encoder_attention_latency(
+    rows: AttentionRows,
+    batch: Int[Array, " point"],
+    length: Int[Array, " point"],
+    hardware: Hardware,
+    constants: OpConstants,
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Latency of non-causal attention over `batch` sequences of `length`, with its rotary embedding; provenance."""
+    batch, length = batch.astype(jnp.float32), length.astype(jnp.float32)
+
+    def one(row):
+        def sol(heads, length, batch):
+            return encoder_attention_sol_ms(
+                batch, length, heads, row.head_size, hardware.peak[row.dtype], hardware.mem_bw
+            )
+
+        return grid_latency(
+            row.slices, rows.outer_knots, rows.inner_knots, length, batch, row.heads, sol, sqrt_outer=True
+        )
+
+    table, code = jax.vmap(one)(_split(rows))
+    return table + _encoder_extra_ms(rows, batch, length, lambda b: memory_ms(b, hardware), constants), code
+
+
+def encoder_attention_sol(rows, batch, length, hardware: Hardware, constants: OpConstants):
+    """Roofline of `encoder_attention_latency` [row, point], its memory traffic at full bandwidth."""
+    batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
+    table = encoder_attention_sol_ms(
+        batch, length, rows.heads[:, None], rows.head_size[:, None], hardware.peak[rows.dtype][:, None], hardware.mem_bw
+    )
+    return table + _encoder_extra_ms(rows, batch, length, lambda b: b / hardware.mem_bw, constants)
+
+
+def _encoder_extra_ms(rows, batch, length, memory, constants):
+    """Rotary embedding of queries and keys, read and written [row, point]."""
+    moved = 2 * ACTIVATION_BYTES * (rows.heads * rows.head_size)[:, None] * (batch * length)
+    return constants.context_attention_extra_factor * 2 * rows.rotary[:, None] * memory(moved)
+
+
+def _split(rows: AttentionRows) -> AttentionRows:
+    """The rows without what they share, for `vmap` over the row axis."""
+    return eqx.tree_at(lambda r: (r.outer_knots, r.inner_knots), rows, (None, None))

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products: scattered measured shapes, one curve of tokens each, and static FP8 activation scales."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from aicjax import quant
+from aicjax._results import Provenance
+from aicjax.hardware import System
+from aicjax.interp.axis import PAD_KNOT, interval
+from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
+from aicjax.interp.sites import NO_SITE, choose_sites, token_segments
+from aicjax.ops import scales
+from aicjax.ops.records import Gemm
+from aicjax.ops.roofline import Hardware, dtype_index, gemm_sol_ms
+from aicjax.tables import first_rows, read_rows
+
+TABLE = "gemm_perf"
+LEGACY_FORMATS = ("awq", "gptq")  # rows of formats that no mode uses
+
+
+@dataclass(frozen=True)
+class GemmSites:
+    """All measured shapes of one format.
+
+    Attributes:
+        sites: Shapes `(n, k)` in the order in which they were first met [site, 2].
+        knots: Token counts, ascending [knot].
+        latency_ms: Latency, never below the roofline [site, knot]; NaN where not measured.
+        first, last: First and last measured token count of each shape [site].
+    """
+
+    sites: np.ndarray
+    knots: np.ndarray
+    latency_ms: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+
+def table_format(mode: str) -> str:
+    """The format whose measured rows answer for a mode: static scales have none of their own."""
+    return "fp8" if mode == "fp8_static" else mode
+
+
+@functools.lru_cache(maxsize=64)
+def load_gemm(system: System, backend: str, version: str, mode: str, shared: bool = True) -> GemmSites | None:
+    """Measured shapes of one format, clamped to the roofline; None when nothing was measured."""
+    rows = read_rows(system.name, backend, version, TABLE, shared)
+    if rows is None:
+        return None
+    codes, formats = rows.text("gemm_dtype")
+    if mode in LEGACY_FORMATS or mode not in formats:
+        return None
+    rows = rows.select(codes == formats.index(mode))
+    m, n, k = (rows.number(c).astype(np.int64) for c in ("m", "n", "k"))
+    keep = first_rows(m, n, k)
+    m, n, k, latency = m[keep], n[keep], k[keep], rows.number("latency")[keep].astype(np.float64)
+    form = quant.GEMM[mode]
+    if form.dtype in system.peak_flops:
+        sol = _host_sol(system, mode, m, n, k)
+        latency = np.maximum(latency, sol)
+    order = _first_met(m, n, k)
+    shape = n * (k.max() + 1) + k
+    _, where, site = np.unique(shape[order], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(where))
+    knots, column = np.unique(m, return_inverse=True)
+    sites = np.empty((rank.size, 2), np.int64)
+    sites[rank] = np.stack([n, k], -1)[order][where]
+    dense = np.full((rank.size, knots.size), np.nan)
+    dense[rank[site], column[order]] = latency[order]
+    measured = np.isfinite(dense)
+    last = knots.size - 1 - measured[:, ::-1].argmax(-1)
+    return GemmSites(sites, knots, dense, knots[measured.argmax(-1)], knots[last])
+
+
+def _first_met(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Row order of the walk that ranks shapes: by first `m`, then first `n` under it, then first `k` under both."""
+    row = np.arange(m.size)
+    by_m = _first_index(m)
+    by_n = _first_index(m * (n.max() + 1) + n)
+    return np.lexsort((row, by_n, by_m))
+
+
+def _first_index(key: np.ndarray) -> np.ndarray:
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def _host_sol(system: System, mode: str, m, n, k) -> np.ndarray:
+    form = quant.GEMM[mode]
+    bandwidth = system.mem_bw_bytes_per_s / 1e3
+    m, n, k = (np.asarray(x, np.float64) for x in (m, n, k))
+    return gemm_sol_ms(m, n, k, form.bytes, system.peak(form.dtype) / 1e3, bandwidth, xp=np)
+
+
+class GemmRows(eqx.Module):
+    """Distinct matrix products bound to their curves.
+
+    Attributes:
+        n, k: Shape of each product [row].
+        element_bytes: Bytes per element [row].
+        dtype: Position of its data type in `Hardware.peak` [row].
+        curve: Curves that answer, by segment of tokens [row, segment, neighbour]; `NO_SITE` where fewer do.
+        weight: Their weights [row, segment, neighbour].
+        measured: Whether the shape is a measured site, whose curve then answers as it is [row].
+        estimate_sol: Whether the roofline answers where nothing measured does [row].
+        curve_n, curve_k: Shape of each curve [curve].
+        curves: The curves in use.
+        knots: Token counts that the curves share [knot].
+        breaks: Token counts at which the answering curves change [segment - 1].
+        scales: Cost of activation scales that static scales save.
+    """
+
+    n: Float[Array, " row"]
+    k: Float[Array, " row"]
+    element_bytes: Float[Array, " row"]
+    dtype: Int[Array, " row"]
+    curve: Int[Array, "row segment neighbour"]
+    weight: Float[Array, "row segment neighbour"]
+    measured: Bool[Array, " row"]
+    estimate_sol: Bool[Array, " row"]
+    curve_n: Float[Array, " curve"]
+    curve_k: Float[Array, " curve"]
+    curves: TokenCurves
+    knots: Float[Array, " knot"]
+    breaks: Float[Array, " breaks"]
+    scales: scales.ScaleRows
+
+
+def bind_gemm(
+    system: System,
+    backend: str,
+    version: str,
+    records: Sequence[Gemm],
+    *,
+    rows: int,
+    neighbours: int,
+    shared: bool = True,
+    measured: bool = True,
+) -> GemmRows:
+    """Rows for `records`, padded to `rows`.
+
+    Args:
+        system, backend, version: Which tables.
+        records: Distinct products; only shape and format matter.
+        rows: Padded number of rows.
+        neighbours: Curves a row may read: 1 when all shapes were measured, else `interp.sites.NEIGHBOURS`.
+        shared: Whether tables of other versions and backends fill gaps.
+        measured: Whether to read tables at all; without, only the roofline can be asked.
+
+    Raises:
+        MissingPeak: The system states no peak for a format.
+    """
+    for record in records:
+        system.peak(quant.GEMM[record.quant].dtype)
+    modes = sorted({table_format(r.quant) for r in records}) if measured else []
+    tables = {mode: load_gemm(system, backend, version, mode, shared) for mode in modes}
+    found = [t for t in tables.values() if t is not None]
+    knots = np.unique(np.concatenate([t.knots for t in found])) if found else np.ones(1)
+    breaks = np.unique(np.concatenate([token_segments(t.first, t.last) for t in found])) if found else np.ones(1)
+    segments = breaks.size + 1
+    padded_segments = -(-segments // 4) * 4
+    curve = np.full((rows, padded_segments, neighbours), NO_SITE, np.int32)
+    weight = np.zeros((rows, padded_segments, neighbours), np.float32)
+    is_site = np.zeros(rows, bool)
+    used: dict[tuple[str, int], int] = {}
+    for row, record in enumerate(records):
+        mode = table_format(record.quant)
+        table = tables.get(mode)
+        if table is None:
+            continue
+        choice = choose_sites(table.sites, table.first, table.last, breaks, (record.n, record.k))
+        is_site[row] = choice.measured
+        weight[row, :segments] = choice.weight[:, :neighbours]
+        for at in np.argwhere(choice.site[:, :neighbours] != NO_SITE):
+            site = int(choice.site[tuple(at)])
+            curve[row][tuple(at)] = used.setdefault((mode, site), len(used))
+    padded = -(-max(len(used), 1) // 32) * 32
+    dense = np.full((padded, knots.size), np.nan)
+    sol = np.ones_like(dense)
+    shape = np.ones((padded, 2))
+    for (mode, site), index in used.items():
+        table = tables[mode]
+        assert table is not None
+        shape[index] = table.sites[site]
+        dense[index, np.searchsorted(knots, table.knots)] = table.latency_ms[site]
+        sol[index] = _host_sol(system, mode, knots, *table.sites[site])
+    width = -(-knots.size // 16) * 16
+    curves = bind_token_curves(knots, dense, sol)
+    spare = ((0, 0), (0, width - knots.size))
+    curves = eqx.tree_at(
+        lambda c: (c.latency_ms, c.lower, c.upper),
+        curves,
+        (np.pad(curves.latency_ms, spare), np.pad(curves.lower, spare, "edge"), np.pad(curves.upper, spare, "edge")),
+    )
+    modes_of = [r.quant for r in records] + ["bfloat16"] * (rows - len(records))
+    pad = (0, rows - len(records))
+    return GemmRows(
+        n=np.pad([float(r.n) for r in records], pad, constant_values=1).astype(np.float32),
+        k=np.pad([float(r.k) for r in records], pad, constant_values=1).astype(np.float32),
+        element_bytes=np.array([quant.GEMM[m].bytes for m in modes_of], np.float32),
+        dtype=np.array([dtype_index(quant.GEMM[m].dtype) for m in modes_of], np.int32),
+        curve=curve,
+        weight=weight,
+        measured=is_site,
+        estimate_sol=np.pad(
+            [r.below_grid_sol and tables.get(table_format(r.quant)) is not None for r in records], pad
+        ).astype(bool),
+        curve_n=shape[:, 0].astype(np.float32),
+        curve_k=shape[:, 1].astype(np.float32),
+        curves=curves,
+        knots=np.pad(knots, (0, width - knots.size), constant_values=PAD_KNOT).astype(np.float32),
+        breaks=np.pad(breaks, (0, padded_segments - segments), constant_values=PAD_KNOT).astype(np.float32),
+        scales=scales.bind_scales(system, backend, version, records, rows=rows, shared=shared and measured),
+    )
+
+
+def gemm_sol(rows: GemmRows, tokens: Float[Array, "row point"], hardware: Hardware) -> Float[Array, "row point"]:
+    """Roofline of each product [ms]."""
+    peak = hardware.peak[rows.dtype][:, None]
+    return gemm_sol_ms(tokens, rows.n[:, None], rows.k[:, None], rows.element_bytes[:, None], peak, hardware.mem_bw)
+
+
+def gemm_latency(
+    rows: GemmRows,
+    transform: Int[Array, " row"],
+    tokens: Float[Array, "transform point"],
+    hardware: Hardware,
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Latency of each product and how it was obtained.
+
+    A measured shape answers from its own curve. Another takes the roofline over the mean utilisation of its
+    neighbours, weighted by the inverse square of their log2 distance. Static scales then save what computing
+    scales at run time costs, down to the roofline.
+
+    Args:
+        rows: Bound products.
+        transform: Which row of `tokens` each product reads.
+        tokens: Distinct token counts; several products share them, so they are located once.
+        hardware: Peaks and bandwidths.
+    """
+    at = interval(rows.knots, tokens)
+    segment = interval(rows.breaks, tokens)
+    count = tokens[transform]
+    sol = gemm_sol(rows, count, hardware)
+    index = jnp.arange(rows.n.shape[0])[:, None]
+    curve = rows.curve[index, segment[transform]]
+    weight = rows.weight[index, segment[transform]]
+    safe = jnp.maximum(curve, 0)
+    peak = hardware.peak[rows.dtype][:, None, None]
+    each = jnp.broadcast_to(count[..., None], curve.shape)
+    site_sol = gemm_sol_ms(
+        each, rows.curve_n[safe], rows.curve_k[safe], rows.element_bytes[:, None, None], peak, hardware.mem_bw
+    )
+    located = jnp.broadcast_to(at[transform][..., None], curve.shape)
+    latency, utilization, code = token_utilization(rows.curves, rows.knots, safe, each, located, site_sol)
+    usable = (curve != NO_SITE) & jnp.isfinite(utilization) & (utilization > 0)
+    weight = jnp.where(usable, weight, 0.0)
+    total = jnp.sum(weight, -1)
+    mean = jnp.sum(weight * jnp.where(usable, utilization, 0.0), -1) / jnp.where(total > 0, total, 1.0)
+    own = rows.measured[:, None]
+    value = jnp.where(own, latency[..., 0], sol / jnp.where(mean > 0, mean, 1.0))
+    code = jnp.where(own, code[..., 0], Provenance.TRANSFERRED)
+    found = (total > 0) & (mean > 0)
+    value = jnp.where(found, value, jnp.where(rows.estimate_sol[:, None], sol, jnp.nan))
+    code = jnp.where(found, code, jnp.where(rows.estimate_sol[:, None], Provenance.SOL, Provenance.MISSING))
+    return scales.without_scale_cost(rows.scales, count, sol, value, code)
