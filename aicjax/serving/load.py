@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one request asks of a worker: prompt, answer, cached part and speculative progress."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Load:
+    """The requests of one serving estimate, all alike.
+
+    Attributes:
+        isl: Prompt tokens, vision tokens included.
+        osl: Output tokens.
+        prefix: Prompt tokens served from the cache; less than `isl`.
+        nextn: Draft tokens that a decode step verifies beside its own.
+        accepted: Mean accepted drafts of a step, from 0 to `nextn`.
+    """
+
+    isl: int
+    osl: int
+    prefix: int = 0
+    nextn: int = 0
+    accepted: float = 0.0
+
+    @property
+    def new_tokens(self) -> int:
+        """Prompt tokens that a prefill computes."""
+        return self.isl - self.prefix
+
+    @property
+    def progress(self) -> float:
+        """Output tokens of a decode step, on average."""
+        return 1.0 + (self.accepted if self.nextn > 0 else 0.0)
+
+    @property
+    def query_rows(self) -> int:
+        """Query rows of one request in a decode step: its token and the drafts."""
+        return self.nextn + 1
+
+    @property
+    def iterations(self) -> float:
+        """Decode iterations of a request; the prefill gives the first token."""
+        return 1.0 + max(self.osl - 1, 0) / self.progress
+
+    @property
+    def mid_kv_len(self) -> int:
+        """KV length at which in-flight batching prices a decode step: half of the answer is there."""
+        return self.isl + self.osl // 2 + 1

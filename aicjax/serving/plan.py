@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In-flight batching: what each engine step holds, as integers decided on the host.
+
+A cycle serves `batch` requests. Every step may take up to `ctx_tokens` prompt tokens: mixed steps carry them together
+with decode rows until all prompts are in, decode steps finish the answers. Floors of quotients sit on ties (a batch
+divided by a ratio that is an integer), so they are taken in float64, in the order of operations of AIConfigurator
+0.12.0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aicjax.serving.load import Load
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AggPlan:
+    """The steps of one cycle for every point of a (batch, ctx_tokens) grid; independent of model and layout.
+
+    All arrays have the broadcast shape of `batch` and `ctx_tokens`.
+
+    Attributes:
+        batch: Requests in flight of one attention rank.
+        ctx_tokens: Prompt tokens of a mixed step, cached ones included.
+        prefill_steps: Steps that it takes to put all prompts in.
+        prompts: Prompts that a mixed step touches.
+        chunks: Steps over which one prompt is spread.
+        decode_rows: Requests that decode in a mixed step.
+        shared_tokens: Tokens of a mixed step that pass everything but attention: prompts, decode rows and their drafts.
+        drains: Whether the cycle has steps without prompts, whose drain shortens the mixed part of TPOT.
+        step_prompts, step_decodes, step_tokens: Prompts, decoding requests and tokens of a step, as reported and as the
+            memory model counts them.
+        balance: Prompt tokens of a cycle over what its decode iterations could take in.
+    """
+
+    batch: Counts
+    ctx_tokens: Counts
+    prefill_steps: Counts
+    prompts: Counts
+    chunks: Counts
+    decode_rows: Counts
+    shared_tokens: Counts
+    drains: NDArray[np.bool_]
+    step_prompts: Counts
+    step_decodes: Counts
+    step_tokens: Counts
+    balance: NDArray[np.float64]
+
+
+def plan_agg(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike, *, spread_decode_rows: bool) -> AggPlan:
+    """The plan of each (batch, ctx_tokens) point.
+
+    With I prompt tokens, budget C and D decode iterations a request, the prompts of a batch b take S = ceil(I b / C)
+    steps. A mixed step decodes b - ceil(C / I) requests; when the prompts outlast the decode iterations (S >= D) and
+    the scheduler spreads the decode rows, floor(b / (S / D)); at least one, and none for a single request.
+
+    Args:
+        load: The requests.
+        batch: Requests in flight, >= 1; any shape.
+        ctx_tokens: Prompt tokens of a mixed step, >= 1; broadcasts with `batch`.
+        spread_decode_rows: Whether the scheduler spreads decode rows evenly over a cycle of mixed steps only.
+    """
+    b, C = (np.asarray(a, np.int64) for a in np.broadcast_arrays(batch, ctx_tokens))
+    isl = load.isl
+    single = b == 1
+    prompts, chunks, steps = _ceil_div(C, isl), _ceil_div(isl, C), _ceil_div(isl * b, C)
+    saturated = steps >= load.iterations
+    rows = np.maximum(1, b - prompts)
+    if spread_decode_rows:
+        spread = np.maximum(1, (b // (steps / load.iterations)).astype(np.int64))
+        rows = np.where(saturated, spread, rows)
+    rows = np.where(single, 0, rows)
+    return AggPlan(
+        batch=b,
+        ctx_tokens=C,
+        prefill_steps=steps,
+        prompts=prompts,
+        chunks=chunks,
+        decode_rows=rows,
+        shared_tokens=C + rows * load.query_rows - load.prefix * (C // isl),
+        drains=~saturated,
+        step_prompts=np.where(single, 1, prompts),
+        step_decodes=np.where(single, 1, b - prompts),
+        step_tokens=np.where(single, C, b - prompts + C),
+        balance=isl * b / C / load.iterations,
+    )
+
+
+def equivalence_class(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike) -> Counts:
+    """Which points of a sweep count as the same: the decode rows of a cycle whose prompts outlast the answers.
+
+    k = I b / C / osl; the class is floor(b / k) where k > 1, and 0 (a class of its own) elsewhere. A sweep without
+    speculative progress evaluates the first point of each class above 1.
+    """
+    b, C = (np.asarray(a, np.int64) for a in np.broadcast_arrays(batch, ctx_tokens))
+    ratio = load.isl * b / C / load.osl
+    return np.where(ratio > 1, b // ratio, 0).astype(np.int64)
+
+
+def _ceil_div(a: Counts | int, b: Counts | int) -> Counts:
+    return -(-np.asarray(a, np.int64) // b)
