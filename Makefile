@@ -39,8 +39,8 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 		{ echo "$(PYTHON) has no venv module (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -qq --editable . --group dev
 	@touch $@
 
 clean:
