@@ -116,6 +116,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """One JSON object; NaN and infinities, which some configs hold, count as null."""
     try:
         document = json.loads(path.read_text(), parse_constant=lambda constant: None)
     except json.JSONDecodeError as error:

@@ -5,140 +5,17 @@
 reads both, and reducing twice changes nothing.
 """
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-_LANGUAGE = frozenset(
-    [
-        "num_hidden_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "attention_head_dim",
-        "vocab_size",
-        "max_position_embeddings",
-        "intermediate_size",
-        "num_nextn_predict_layers",
-        "torch_dtype",
-        "dtype",
-        "num_experts",
-        "num_local_experts",
-        "n_routed_experts",
-        "moe_num_experts",
-        "moe_intermediate_size",
-        "n_shared_experts",
-        "num_experts_per_tok",
-        "num_experts_per_token",
-        "top_k_experts",
-        "moe_top_k",
-        "num_shared_experts",
-        "first_k_dense_replace",
-        "moe_layer_freq",
-        "interleave_moe_layer_step",
-        "moe_layers_enum",
-        "share_expert_dim",
-        "expert_dtype",
-        "shared_expert_intermediate_size",
-        "moe_shared_expert_intermediate_size",
-        "intermediate_size_mlp",
-        "moe_latent_size",
-        "routed_expert_hidden_size",
-        "layer_types",
-        "layers_block_type",
-        "hybrid_override_pattern",
-        "hybrid_layer_pattern",
-        "block_configs",
-        "sliding_window",
-        "sliding_window_size",
-        "sliding_window_pattern",
-        "attention_chunk_size",
-        "attention_k_eq_v",
-        "swa_num_key_value_heads",
-        "swa_head_dim",
-        "swa_v_head_dim",
-        "num_global_key_value_heads",
-        "global_head_dim",
-        "attention_other_setting",
-        "use_head_wise_attn_gate",
-        "attn_res_block_size",
-        "q_lora_rank",
-        "kv_lora_rank",
-        "o_lora_rank",
-        "o_groups",
-        "qk_nope_head_dim",
-        "qk_rope_head_dim",
-        "v_head_dim",
-        "index_head_dim",
-        "index_n_heads",
-        "index_topk",
-        "index_topk_freq",
-        "index_topk_pattern",
-        "index_skip_topk_offset",
-        "compress_ratios",
-        "compress_rope_theta",
-        "num_hash_layers",
-        "hc_mult",
-        "hc_sinkhorn_iters",
-        "hc_eps",
-        "linear_num_key_heads",
-        "linear_key_head_dim",
-        "linear_num_value_heads",
-        "linear_value_head_dim",
-        "linear_conv_kernel_dim",
-        "linear_attn_config",
-        "mamba_ssm_dtype",
-        "mamba_num_heads",
-        "mamba_head_dim",
-        "ssm_state_size",
-        "conv_kernel",
-        "n_groups",
-        "chunk_size",
-    ]
-)
-_VISION = frozenset(
-    [
-        "depth",
-        "hidden_size",
-        "num_heads",
-        "intermediate_size",
-        "patch_size",
-        "temporal_patch_size",
-        "spatial_merge_size",
-        "out_hidden_size",
-        "deepstack_visual_indexes",
-    ]
-)
-_QUANTISATION = frozenset(
-    [
-        "quant_algo",
-        "quantization_algo",
-        "quant_method",
-        "quantization_method",
-        "kv_cache_quant_algo",
-        "kv_cache_quant_method",
-        "kv_cache_dtype",
-        "activation_scheme",
-        "weight_block_size",
-    ]
-)
-_WEIGHT_FORMAT = frozenset(
-    [
-        "num_bits",
-        "type",
-        "strategy",
-        "block_structure",
-        "group_size",
-        "dynamic",
-        "quant_algo",
-        "quantization_algo",
-        "quant_method",
-    ]
-)
-_NESTED = frozenset(["num_attention_heads", "head_dim", "kda_layers", "num_heads", "short_conv_kernel_size"])
+import yaml
+
+from aicjax import _paths
+
 _PATTERN_LISTS = ("modules_to_not_convert", "exclude_modules", "ignore")
 _ALGORITHM_KEYS = ("quant_algo", "quantization_algo", "quant_method")
 
@@ -157,10 +34,10 @@ def slim_config(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | 
         `{"config": ..., "hf_quant_config": ...}`, the second only when given.
     """
     slim = _language_fields(config)
-    if "text_config" in config:
+    if isinstance(config.get("text_config"), Mapping):
         slim["text_config"] = _language_fields(config["text_config"])
     if config.get("vision_config"):
-        slim["vision_config"] = _only(config["vision_config"], _VISION)
+        slim["vision_config"] = _kept(config["vision_config"], "vision_config")
     result: dict[str, Any] = {"config": {"architectures": config["architectures"][:1]} | slim}
     section = (hf_quant_config or {}).get("quantization")
     if isinstance(section, Mapping):
@@ -184,11 +61,21 @@ def _only(fields: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key in wanted and value is not None}
 
 
+def _kept(fields: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """What the list of fields says to keep of one part of a config."""
+    return _only(fields, _field_names(_paths.configs_dir() / "models" / "fields.yaml")[part])
+
+
+@functools.cache
+def _field_names(path: Path) -> dict[str, frozenset[str]]:
+    return {part: frozenset(names) for part, names in yaml.safe_load(path.read_text()).items()}
+
+
 def _language_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    slim = _only(fields, _LANGUAGE)
+    slim = _kept(fields, "language")
     for key in ("attention_other_setting", "linear_attn_config"):
         if isinstance(slim.get(key), Mapping):
-            slim[key] = _only(slim[key], _NESTED)
+            slim[key] = _kept(slim[key], key)
     if "block_configs" in slim:
         slim["block_configs"] = [_block_fields(block) for block in slim["block_configs"]]
     if "quantization_config" in fields:
@@ -204,9 +91,9 @@ def _block_fields(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quantisation_fields(section: Mapping[str, Any]) -> dict[str, Any]:
-    slim = _only(section, _QUANTISATION)
+    slim = _kept(section, "quantization_config")
     if isinstance(section.get("kv_cache_scheme"), Mapping):
-        slim["kv_cache_scheme"] = _only(section["kv_cache_scheme"], ("type", "num_bits"))
+        slim["kv_cache_scheme"] = _kept(section["kv_cache_scheme"], "kv_cache_scheme")
     for key in _PATTERN_LISTS:
         if section.get(key):
             slim[key] = _first_names(section[key])
@@ -222,7 +109,7 @@ def _quantisation_fields(section: Mapping[str, Any]) -> dict[str, Any]:
 def _group_fields(group: Mapping[str, Any]) -> dict[str, Any]:
     slim: dict[str, Any] = {}
     if isinstance(group.get("weights"), Mapping):
-        slim["weights"] = _only(group["weights"], _WEIGHT_FORMAT)
+        slim["weights"] = _kept(group["weights"], "config_group_weights")
     if isinstance(group.get("input_activations"), Mapping):
         slim["input_activations"] = _only(group["input_activations"], ("dynamic",))
     if group.get("targets"):

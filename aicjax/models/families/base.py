@@ -2,7 +2,7 @@
 """What a model family has to say; one module per family fills it in."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aicjax.models.kvcache import KvCache
@@ -10,6 +10,10 @@ from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
 from aicjax.ops.records import OpLists
+
+PrefillTable = tuple[str, str]  # a table and its column with the format of the attention
+ATTENTION_TABLES: tuple[PrefillTable, ...] = (("context_attention_perf", "attn_dtype"),)
+MLA_TABLES: tuple[PrefillTable, ...] = (("context_mla_perf", "mla_dtype"), ("mla_context_module_perf", "mla_dtype"))
 
 
 def _no_extra(fields: ConfigFields) -> Mapping[str, Any]:
@@ -28,6 +32,7 @@ class Family:
             where the family can be read but not yet priced.
         kv_cache: KV cache of one sequence on one GPU, same arguments.
         context_parallel_backends: Backends that can split its prefill along the sequence.
+        prefill_tables: Tables that measure its prefill attention, by backend; `ATTENTION_TABLES` elsewhere.
     """
 
     name: str
@@ -36,6 +41,7 @@ class Family:
     op_lists: Callable[[ModelConfig, Parallel, Quantisation, str, int], OpLists] | None = None
     kv_cache: Callable[[ModelConfig, Parallel, Quantisation, str, int], KvCache] | None = None
     context_parallel_backends: tuple[str, ...] = ()
+    prefill_tables: Mapping[str, tuple[PrefillTable, ...]] = field(default_factory=dict)
 
 
 def dense(num_experts: int, extra: Mapping[str, Any]) -> bool:

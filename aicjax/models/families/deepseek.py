@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 
-from aicjax.models.families.base import Family, mixture
+from aicjax.models.families.base import MLA_TABLES, Family, mixture
 from aicjax.models.model import ConfigFields
 
 
@@ -11,5 +11,6 @@ def _extra(fields: ConfigFields) -> Mapping[str, int]:
     return {key: fields.first(key) for key in ("v_head_dim", "kv_lora_rank", "qk_rope_head_dim")}
 
 
-DEEPSEEK = Family("DEEPSEEK", mixture, _extra, context_parallel_backends=("sglang",))
-KIMIK25 = Family("KIMIK25", mixture, _extra, context_parallel_backends=("sglang",))
+_PREFILL_TABLES = {"trtllm": MLA_TABLES, "sglang": MLA_TABLES}
+DEEPSEEK = Family("DEEPSEEK", mixture, _extra, context_parallel_backends=("sglang",), prefill_tables=_PREFILL_TABLES)
+KIMIK25 = Family("KIMIK25", mixture, _extra, context_parallel_backends=("sglang",), prefill_tables=_PREFILL_TABLES)

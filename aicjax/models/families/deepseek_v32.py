@@ -37,4 +37,11 @@ def _indexer_fraction(fields: ConfigFields) -> float:
     return (fields.layers - skipped) / fields.layers
 
 
-DEEPSEEKV32 = Family("DEEPSEEKV32", mixture, _extra, context_parallel_backends=("sglang",))
+_MODULE = (("dsa_context_module_perf", "mla_dtype"),)
+DEEPSEEKV32 = Family(
+    "DEEPSEEKV32",
+    mixture,
+    _extra,
+    context_parallel_backends=("sglang",),
+    prefill_tables=dict.fromkeys(("trtllm", "vllm", "sglang"), _MODULE),
+)

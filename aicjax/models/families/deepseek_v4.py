@@ -34,4 +34,11 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
     }
 
 
-DEEPSEEKV4 = Family("DEEPSEEKV4", mixture, _extra, context_parallel_backends=("sglang",))
+_MODULES = (("dsv4_csa_context_module_perf", "mla_dtype"), ("dsv4_hca_context_module_perf", "mla_dtype"))
+DEEPSEEKV4 = Family(
+    "DEEPSEEKV4",
+    mixture,
+    _extra,
+    context_parallel_backends=("sglang",),
+    prefill_tables=dict.fromkeys(("trtllm", "vllm", "sglang"), _MODULES),
+)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aicjax._results import DataError
-from aicjax.models.families.base import Family, mixture
+from aicjax.models.families.base import MLA_TABLES, Family, mixture
 from aicjax.models.model import ConfigFields
 
 _REQUIRED = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -38,4 +38,4 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
     }
 
 
-KIMIK3 = Family("KIMIK3", mixture, _extra)
+KIMIK3 = Family("KIMIK3", mixture, _extra, prefill_tables={"trtllm": MLA_TABLES, "sglang": MLA_TABLES})
