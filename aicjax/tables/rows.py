@@ -185,7 +185,7 @@ def first_seen(codes: np.ndarray, vocabulary: Sequence[str]) -> tuple[np.ndarray
     order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
     place = np.empty(len(vocabulary), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
-    return place[codes], tuple(vocabulary[word] for word in order.tolist())
+    return place[codes], tuple(vocabulary[int(word)] for word in order)
 
 
 def first_rows(*keys: np.ndarray) -> np.ndarray:
