@@ -13,8 +13,6 @@ _LAYOUT = "Layout"
 _ROLES = "Disaggregated roles (a layout or limit not given is the shared one)"
 _WORKLOAD = "Workload"
 
-Size = int | None
-
 
 def _layout(name: str, short: str, text: str, default: str = "1") -> object:
     return flag(f"--{name}", f"--{short}", panel=_LAYOUT, default=default, text=text)
@@ -43,43 +41,56 @@ def command(
     ] = None,
     decode_system: options.DecodeSystem = None,
     batch_size: Annotated[
-        Size, flag("--batch-size", "--bs", panel=_LAYOUT, default="128", text="Requests in flight of one rank.")
+        str | None, flag("--batch-size", "--bs", panel=_LAYOUT, default="128", text="Requests in flight of one rank.")
     ] = None,
     ctx_tokens: Annotated[
-        Size, flag("--ctx-tokens", panel=_LAYOUT, default="isl", text="Prompt tokens of a mixed step (agg).")
+        str | None, flag("--ctx-tokens", panel=_LAYOUT, default="isl", text="Prompt tokens of a mixed step (agg).")
     ] = None,
-    tp_size: Annotated[Size, _layout("tp-size", "tp", "Tensor parallel GPUs.")] = None,
-    pp_size: Annotated[Size, _layout("pp-size", "pp", "Pipeline stages.")] = None,
-    attention_dp_size: Annotated[Size, _layout("attention-dp-size", "dp", "Attention data parallel ranks.")] = None,
-    moe_tp_size: Annotated[Size, _layout("moe-tp-size", "etp", "Expert tensor parallel GPUs.", "inferred")] = None,
-    moe_ep_size: Annotated[Size, _layout("moe-ep-size", "ep", "Expert parallel GPUs.", "inferred")] = None,
+    tp_size: Annotated[str | None, _layout("tp-size", "tp", "Tensor parallel GPUs.")] = None,
+    pp_size: Annotated[str | None, _layout("pp-size", "pp", "Pipeline stages.")] = None,
+    attention_dp_size: Annotated[
+        str | None, _layout("attention-dp-size", "dp", "Attention data parallel ranks.")
+    ] = None,
+    moe_tp_size: Annotated[
+        str | None, _layout("moe-tp-size", "etp", "Expert tensor parallel GPUs.", "inferred")
+    ] = None,
+    moe_ep_size: Annotated[str | None, _layout("moe-ep-size", "ep", "Expert parallel GPUs.", "inferred")] = None,
     stride: Annotated[
-        Size, flag("--stride", panel=_LAYOUT, default="32", text="Decode steps priced by one evaluation (static).")
+        str | None,
+        flag("--stride", panel=_LAYOUT, default="32", text="Decode steps priced by one evaluation (static)."),
     ] = None,
-    prefill_tp_size: Annotated[Size, _role("prefill", "tp-size", "tp", "tensor parallel GPUs")] = None,
-    prefill_pp_size: Annotated[Size, _role("prefill", "pp-size", "pp", "pipeline stages")] = None,
-    prefill_attention_dp_size: Annotated[Size, _role("prefill", "attention-dp-size", "dp", "attention ranks")] = None,
-    prefill_moe_tp_size: Annotated[Size, _role("prefill", "moe-tp-size", "etp", "expert tensor parallel GPUs")] = None,
-    prefill_moe_ep_size: Annotated[Size, _role("prefill", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
-    prefill_batch_size: Annotated[Size, _role("prefill", "batch-size", "bs", "requests of a batch")] = None,
-    prefill_num_workers: Annotated[Size, _role("prefill", "num-workers", "workers", "workers")] = None,
+    prefill_tp_size: Annotated[str | None, _role("prefill", "tp-size", "tp", "tensor parallel GPUs")] = None,
+    prefill_pp_size: Annotated[str | None, _role("prefill", "pp-size", "pp", "pipeline stages")] = None,
+    prefill_attention_dp_size: Annotated[
+        str | None, _role("prefill", "attention-dp-size", "dp", "attention ranks")
+    ] = None,
+    prefill_moe_tp_size: Annotated[
+        str | None, _role("prefill", "moe-tp-size", "etp", "expert tensor parallel GPUs")
+    ] = None,
+    prefill_moe_ep_size: Annotated[str | None, _role("prefill", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
+    prefill_batch_size: Annotated[str | None, _role("prefill", "batch-size", "bs", "requests of a batch")] = None,
+    prefill_num_workers: Annotated[str | None, _role("prefill", "num-workers", "workers", "workers")] = None,
     prefill_free_gpu_memory_fraction: Annotated[
-        float | None, _role("prefill", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
+        str | None, _role("prefill", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
     ] = None,
-    prefill_max_seq_len: Annotated[Size, _role("prefill", "max-seq-len", None, "longest sequence")] = None,
-    decode_tp_size: Annotated[Size, _role("decode", "tp-size", "tp", "tensor parallel GPUs")] = None,
-    decode_pp_size: Annotated[Size, _role("decode", "pp-size", "pp", "pipeline stages")] = None,
-    decode_attention_dp_size: Annotated[Size, _role("decode", "attention-dp-size", "dp", "attention ranks")] = None,
-    decode_moe_tp_size: Annotated[Size, _role("decode", "moe-tp-size", "etp", "expert tensor parallel GPUs")] = None,
-    decode_moe_ep_size: Annotated[Size, _role("decode", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
-    decode_batch_size: Annotated[Size, _role("decode", "batch-size", "bs", "requests of a batch")] = None,
-    decode_num_workers: Annotated[Size, _role("decode", "num-workers", "workers", "workers")] = None,
+    prefill_max_seq_len: Annotated[str | None, _role("prefill", "max-seq-len", None, "longest sequence")] = None,
+    decode_tp_size: Annotated[str | None, _role("decode", "tp-size", "tp", "tensor parallel GPUs")] = None,
+    decode_pp_size: Annotated[str | None, _role("decode", "pp-size", "pp", "pipeline stages")] = None,
+    decode_attention_dp_size: Annotated[
+        str | None, _role("decode", "attention-dp-size", "dp", "attention ranks")
+    ] = None,
+    decode_moe_tp_size: Annotated[
+        str | None, _role("decode", "moe-tp-size", "etp", "expert tensor parallel GPUs")
+    ] = None,
+    decode_moe_ep_size: Annotated[str | None, _role("decode", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
+    decode_batch_size: Annotated[str | None, _role("decode", "batch-size", "bs", "requests of a batch")] = None,
+    decode_num_workers: Annotated[str | None, _role("decode", "num-workers", "workers", "workers")] = None,
     decode_free_gpu_memory_fraction: Annotated[
-        float | None, _role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
+        str | None, _role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
     ] = None,
-    decode_max_seq_len: Annotated[Size, _role("decode", "max-seq-len", None, "longest sequence")] = None,
-    isl: Annotated[int | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")] = None,
-    osl: Annotated[int | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")] = None,
+    decode_max_seq_len: Annotated[str | None, _role("decode", "max-seq-len", None, "longest sequence")] = None,
+    isl: Annotated[str | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")] = None,
+    osl: Annotated[str | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")] = None,
     prefix: options.Prefix = None,
     nextn: options.Nextn = None,
     nextn_accepted: options.NextnAccepted = None,

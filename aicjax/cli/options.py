@@ -19,10 +19,11 @@ BACKENDS = "trtllm|sglang|vllm"
 MODES = "SILICON|HYBRID|EMPIRICAL|SOL"
 
 
-def flag(
-    *names: str, panel: str | None = None, default: str | bool = False, metavar: str | None = None, text: str
-) -> Any:
-    """An option whose default is None; `default` is what the help shows for it."""
+def flag(*names: str, panel: str | None = None, default: str | bool = False, metavar: str = "N", text: str) -> Any:
+    """An option whose default is None; `default` is what the help shows for it.
+
+    Its value stays text: the request parses and checks it, so that a refusal reads the same from Python.
+    """
     return Option(*names, help=text, rich_help_panel=panel, show_default=default, metavar=metavar)
 
 
@@ -82,7 +83,7 @@ ConstantsName = Annotated[
 ]
 
 Prefix = Annotated[
-    int | None, flag("--prefix", panel=_WORKLOAD, default="0", text="Prompt tokens that are already cached.")
+    str | None, flag("--prefix", panel=_WORKLOAD, default="0", text="Prompt tokens that are already cached.")
 ]
 Nextn = Annotated[
     str | None,
@@ -91,12 +92,12 @@ Nextn = Annotated[
     ),
 ]
 NextnAccepted = Annotated[
-    float | None,
+    str | None,
     flag("--nextn-accepted", panel=_WORKLOAD, metavar="MEAN", text="Accepted drafts of a step; needed with --nextn."),
 ]
 
 MemoryFraction = Annotated[
-    float | None,
+    str | None,
     flag(
         "--free-gpu-memory-fraction",
         panel=_MEMORY,
@@ -105,7 +106,7 @@ MemoryFraction = Annotated[
     ),
 ]
 MaxSeqLen = Annotated[
-    int | None,
+    str | None,
     flag("--max-seq-len", panel=_MEMORY, default="isl + osl", text="Longest sequence the engine reserves for."),
 ]
 AttentionBackend = Annotated[
@@ -143,31 +144,33 @@ SaveDir = Annotated[
     ),
 ]
 TopN = Annotated[
-    int | None, flag("--top-n", panel=_OUTPUT, default="5", text="Configurations to report per experiment.")
+    str | None, flag("--top-n", panel=_OUTPUT, default="5", text="Configurations to report per experiment.")
 ]
 
 Ttft = Annotated[
-    float | None,
-    flag("--ttft", panel=_WORKLOAD, default="2000", metavar="MS", text="Limit on time to first token [ms]."),
+    str | None,
+    flag("--ttft", panel=_WORKLOAD, default="2000", metavar="MS", text="Limit on time to first token in ms."),
 ]
 Tpot = Annotated[
-    float | None,
-    flag("--tpot", panel=_WORKLOAD, default="30", metavar="MS", text="Limit on time per output token [ms]."),
+    str | None,
+    flag("--tpot", panel=_WORKLOAD, default="30", metavar="MS", text="Limit on time per output token in ms."),
 ]
 RequestLatency = Annotated[
-    float | None,
-    flag("--request-latency", panel=_WORKLOAD, metavar="MS", text="Limit on the whole request [ms], in place of TPOT."),
+    str | None,
+    flag(
+        "--request-latency", panel=_WORKLOAD, metavar="MS", text="Limit on the whole request in ms, in place of TPOT."
+    ),
 ]
 StrictSla = Annotated[
     bool,
     switch("--strict-sla", panel=_WORKLOAD, text="Drop rows that miss the limits before the Pareto front is taken."),
 ]
 TargetRate = Annotated[
-    float | None,
+    str | None,
     flag("--target-request-rate", panel=_WORKLOAD, metavar="REQ/S", text="Load to serve with the fewest GPUs."),
 ]
 TargetConcurrency = Annotated[
-    float | None,
+    str | None,
     flag(
         "--target-concurrency", panel=_WORKLOAD, metavar="N", text="Concurrent requests to serve with the fewest GPUs."
     ),

@@ -5,7 +5,6 @@ Every shape flag takes one number or several with commas between; the answer cov
 """
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,6 @@ import typer
 
 from aicjax._results import InputError
 from aicjax.cli import options
-from aicjax.cli.options import flag
 
 if TYPE_CHECKING:
     from aicjax.ops import records
@@ -21,7 +19,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Latency of single operators at given shapes.", no_args_is_help=True)
 
 System = Annotated[str, typer.Option("--system", metavar="NAME", help="GPU system, for example h200_sxm.")]
-Backend = Annotated[str, typer.Option("--backend", metavar=options.BACKENDS, help="Engine whose kernels were measured.")]
+Backend = Annotated[
+    str, typer.Option("--backend", metavar=options.BACKENDS, help="Engine whose kernels were measured.")
+]
 Mode = Annotated[str, typer.Option("--database-mode", metavar=options.MODES, help="What answers an operator.")]
 _NUMBERS = "N[,N...]"
 
@@ -63,7 +63,7 @@ def gemm(
     _answer(
         lambda n, k: Gemm("gemm", 1, n, k, quant_mode),
         _grid(n=n, k=k),
-        _grid(x=m),
+        _grid(tokens=m),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -94,7 +94,7 @@ def context_attention(
             "context_attention", 1, num_heads, num_kv_heads, head_size, kvcache_quant_mode, fmha_quant_mode, window
         ),
         _grid(num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, window=window),
-        _grid(batch=batch, s=isl, prefix=prefix),
+        _grid(batch=batch, length=isl, prefix=prefix),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -123,7 +123,7 @@ def generation_attention(
             "generation_attention", 1, num_heads, num_kv_heads, head_size, kvcache_quant_mode, window
         ),
         _grid(num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, window=window),
-        _grid(batch=batch, s=kv_len),
+        _grid(batch=batch, length=kv_len),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -148,7 +148,7 @@ def encoder_attention(
     _answer(
         lambda num_heads, head_size: EncoderAttention("encoder_attention", 1, num_heads, head_size, fmha_quant_mode),
         _grid(num_heads=num_heads, head_size=head_size),
-        _grid(batch=batch, s=sequence),
+        _grid(batch=batch, length=sequence),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -172,7 +172,7 @@ def allreduce(
     _answer(
         lambda hidden_size, tp: AllReduce("allreduce", 1, hidden_size, tp, quant_mode),
         _grid(hidden_size=hidden_size, tp=tp),
-        _grid(x=tokens),
+        _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -197,7 +197,7 @@ def nccl(
     _answer(
         lambda elements, num_gpus: Nccl("nccl", 1, operation, elements, num_gpus, quant_mode),
         _grid(elements=elements, num_gpus=num_gpus),
-        _grid(x=tokens),
+        _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -219,7 +219,7 @@ def elementwise(
     _answer(
         lambda bytes_per_token: Elementwise("elementwise", 1, bytes_per_token),
         _grid(bytes_per_token=bytes_per_token),
-        _grid(x=tokens),
+        _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -242,7 +242,7 @@ def embedding(
     _answer(
         lambda vocab_size, hidden_size: Embedding("embedding", 1, vocab_size, hidden_size),
         _grid(vocab_size=vocab_size, hidden_size=hidden_size),
-        _grid(x=tokens),
+        _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -265,7 +265,7 @@ def p2p(
     _answer(
         lambda hidden_size, pp: P2P("p2p", 1, hidden_size, pp),
         _grid(hidden_size=hidden_size, pp=pp),
-        _grid(x=tokens),
+        _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
         json,
     )
@@ -294,12 +294,21 @@ def _answer(
     where: tuple[str, str, str | None, str],
     as_json: bool,
 ) -> None:
-    """Latency of every combination of operator shapes and points, printed."""
-    from aicjax.report import operators
+    """Prints the latency of every combination of operator shapes and coordinates."""
+    import numpy as np
 
-    rows = []
-    combinations = list(itertools.product(*points.values()))
-    for shape in itertools.product(*shapes.values()):
-        named = dict(zip(shapes, shape, strict=True))
-        rows += operators.query_rows(record(**named), named, dict(zip(points, zip(*combinations, strict=True))), where)
-    operators.print_rows(rows, as_json=as_json)
+    from aicjax.hardware import load_system
+    from aicjax.ops.query import operator_latency
+    from aicjax.report import operators
+    from aicjax.tables import resolve_version
+
+    name, backend, version, mode = where
+    system = load_system(name)
+    version = resolve_version(system.name, backend, version)
+    combinations = np.array(list(itertools.product(*shapes.values(), *points.values())))
+    ops = [record(*row) for row in combinations[:, : len(shapes)].tolist()]
+    coordinates = dict(zip(points, combinations[:, len(shapes) :].T, strict=True))
+    times = operator_latency(system, backend, version, ops, mode=mode, **coordinates)
+    columns = dict(zip((*shapes, *points), combinations.T, strict=True))
+    title = f"{type(ops[0]).__name__} on {system.name}, {backend} {version}"
+    operators.print_times(title, columns, times, as_json=as_json)

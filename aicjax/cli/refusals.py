@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from aicjax._results import InputError
 
-_VISION = "text models only: vision encoders are not modelled"
-_AFD = "aggregated or disaggregated serving: attention-FFN disaggregation is not modelled"
-_DEPLOY = "a prediction only: deployment files are not generated"
+_VISION = "left out: vision encoders are not modelled"
+_AFD = "left out: attention-FFN disaggregation is not modelled"
+_DEPLOY = "left out: deployment files are not generated"
 
 COMMANDS = {
-    "exp": "a single search: experiment files are not read",
-    "generate": _DEPLOY,
+    "exp": "search, recommend or estimate: experiment files are not read",
+    "generate": "search, recommend or estimate: deployment files are not generated",
 }
 FLAGS = {
     **dict.fromkeys(

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aicjax support`: whether a model can be served on a system with an engine, and if not, why."""
+
+from typing import Annotated, Any
+
+from typer import Context
+
+from aicjax._results import AicjaxError, InputError
+from aicjax.cli import options
+from aicjax.cli.options import flag
+
+ALL = "all"
+_UNLIMITED_MS = 1e9  # latency limits that no configuration misses
+_MODES = ("agg", "disagg")
+
+
+def command(
+    ctx: Context,
+    model_path: options.Model = None,
+    system: Annotated[str | None, flag("--system", metavar="NAME|all", text="GPU system, or all of them.")] = None,
+    backend: Annotated[
+        str | None,
+        flag(
+            "--backend",
+            default="trtllm; all with --system all",
+            metavar=f"{options.BACKENDS}|all",
+            text="Engine, or all of them.",
+        ),
+    ] = None,
+    backend_version: options.Version = None,
+    database_mode: options.Mode = None,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Say whether a model runs aggregated and disaggregated, and what is missing where it does not.
+
+    Every pair is tried with a small search without latency limits. Exit code 3 when nothing runs.
+    """
+    from aicjax.hardware import load_system, system_names
+    from aicjax.models import load_model
+    from aicjax.report import support as report
+    from aicjax.report.progress import shown_when_slow
+    from aicjax.search.request import BACKENDS
+
+    if model_path is None or system is None:
+        raise InputError("model" if model_path is None else "system", None, "given")
+    load_model(model_path)
+    systems = system_names() if system == ALL else [load_system(system).name]
+    backends = list(BACKENDS) if backend == ALL or (backend is None and system == ALL) else [backend or "trtllm"]
+    if unknown := set(backends) - set(BACKENDS):
+        raise InputError("backend", unknown.pop(), f"one of {', '.join(BACKENDS)}, {ALL}")
+    shared = {"model_path": model_path, "backend_version": backend_version, "database_mode": database_mode}
+    with shown_when_slow(f"trying {len(systems) * len(backends)} pairs of system and engine"):
+        verdicts = [
+            _verdict(name, engine, {key: value for key, value in shared.items() if value is not None})
+            for name in systems
+            for engine in backends
+        ]
+    report.print_verdicts(verdicts, as_json=json, plain=no_color)
+
+
+def _verdict(system: str, backend: str, shared: dict[str, Any]) -> dict[str, Any]:
+    """One row of the answer: a reason per serving mode, None where it runs."""
+    from aicjax.hardware import load_system
+    from aicjax.search import SearchRequest, search
+
+    reasons: dict[str, str | None] = {}
+    version = None
+    for mode in _MODES:
+        request = SearchRequest(
+            system=system,
+            backend=backend,
+            serving_mode=mode,
+            total_gpus=load_system(system).gpus_per_node,
+            ttft=_UNLIMITED_MS,
+            tpot=_UNLIMITED_MS,
+            pareto_sweep=False,
+            **shared,
+        )
+        try:
+            version = search(request).tasks[mode].version
+            reasons[mode] = None
+        except AicjaxError as error:
+            reasons[mode] = str(error)
+    return {"system": system, "backend": backend, "version": version, **reasons}

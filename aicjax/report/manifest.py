@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a run: every input, version and hash that is needed to repeat it."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import aicjax
+from aicjax import _paths
+from aicjax._results import InputError
+
+FORMAT = 1
+FILE_NAME = "manifest.json"
+
+
+def manifest(inputs: Mapping[str, Any], resolved: Mapping[str, Any], chosen: str) -> dict[str, Any]:
+    """What `--from` needs to run a search again, and what tells whether the data under it are the same.
+
+    Args:
+        inputs: The request, field by field.
+        resolved: Per experiment what the search filled in: database version, number formats.
+        chosen: The experiment that won.
+    """
+    return {
+        "format": FORMAT,
+        "aicjax": aicjax.__version__,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
+        "inputs": dict(inputs),
+        "resolved": dict(resolved),
+        "chosen": chosen,
+        "hashes": data_hashes(str(inputs["constants"])),
+    }
+
+
+def data_hashes(constants: str) -> dict[str, str | None]:
+    """SHA-256 of the files that decide the numbers: the manifest of the database and the constants."""
+    files = {
+        "database": _database_manifest(),
+        "constants": _paths.configs_dir() / "constants" / f"{constants}.yaml",
+    }
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() if path else None for name, path in files.items()}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A manifest that `--save-dir` wrote.
+
+    Raises:
+        InputError: No such file, no JSON, or not a manifest.
+    """
+    file = path / FILE_NAME if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("from", str(path), f"a readable file ({error.strerror})") from None
+    except json.JSONDecodeError as error:
+        raise InputError("from", str(path), f"a JSON file (line {error.lineno}: {error.msg})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT or "inputs" not in content:
+        raise InputError("from", str(path), f"a manifest of format {FORMAT}")
+    return content
+
+
+def read_inputs(path: Path) -> dict[str, Any]:
+    """The request of a manifest, with the database version that its search used."""
+    content = read(path)
+    inputs = {name: value for name, value in content["inputs"].items() if value is not None}
+    versions = {task["version"] for task in content["resolved"].values()}
+    if len(versions) == 1:
+        inputs["backend_version"] = versions.pop()
+    return inputs
+
+
+def changed_since(path: Path) -> list[str]:
+    """Which of the hashed data differ now from those of a manifest."""
+    content = read(path)
+    now = data_hashes(str(content["inputs"]["constants"]))
+    return [name for name, value in content["hashes"].items() if now[name] != value]
+
+
+def _database_manifest() -> Path | None:
+    found = sorted(_paths.perfdb_dir().glob("manifest.*"))
+    return found[0] if found else None

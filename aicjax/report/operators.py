@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies of single operators as a table or as JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from aicjax._results import MissingData, Provenance
+
+
+class Times(Protocol):
+    """Latencies with their bounds and provenance, as `aicjax.ops.query` gives them."""
+
+    latency_ms: np.ndarray
+    sol_ms: np.ndarray
+    provenance: np.ndarray
+
+
+def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: Times, *, as_json: bool) -> None:
+    """Prints one line per operator: shape, latency, roofline, utilisation and how the latency was obtained.
+
+    Args:
+        title: What was asked.
+        coordinates: Shapes and coordinates by name [op].
+        times: The answers [op].
+        as_json: Whether to print JSON instead.
+
+    Raises:
+        MissingData: Nothing answers any of the operators; raised after printing.
+    """
+    names = [Provenance(code).name.lower() for code in times.provenance]
+    rows = [
+        {
+            **{name: int(values[i]) for name, values in coordinates.items()},
+            "latency_ms": _number(times.latency_ms[i]),
+            "sol_ms": _number(times.sol_ms[i]),
+            "utilization": _number(times.sol_ms[i] / times.latency_ms[i]) if times.latency_ms[i] > 0 else None,
+            "provenance": names[i],
+        }
+        for i in range(len(names))
+    ]
+    if as_json:
+        print(json.dumps({"query": title, "rows": rows}, indent=2))
+    else:
+        Console().print(_table(title, rows))
+    if set(names) == {"missing"}:
+        raise MissingData(f"{title}: nothing measured answers any of these shapes; --database-mode SOL gives bounds.")
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _table(title: str, rows: list[dict]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name.replace("_ms", " ms"), justify="left" if name == "provenance" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(name, value) for name, value in row.items()))
+    return table
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if name == "utilization":
+        return f"{value:.1%}"
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

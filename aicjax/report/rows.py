@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a result frame in the words of a report: replicas, GPUs in use, workers, shared by table and JSON."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Frame = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One kind of worker of a replica.
+
+    Attributes:
+        role: `agg`, `prefill` or `decode`.
+        count: Workers of this kind in a replica.
+        layout: Parallel sizes above one, for example `tp4` or `tp1 dp8 ep8`.
+        gpus: GPUs of one worker.
+        batch: Requests of one attention rank.
+        memory_gib: Memory of one GPU.
+    """
+
+    role: str
+    count: int
+    layout: str
+    gpus: int
+    batch: int
+    memory_gib: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration of a top list.
+
+    Attributes:
+        rank: Place in the list, from 1.
+        backend: Engine.
+        tokens_per_s_per_gpu: Throughput of the GPU budget, idle GPUs counted.
+        tokens_per_s_per_user: Speed that one request sees.
+        requests_per_s: Of all replicas.
+        ttft_ms: Time to first token.
+        tpot_ms: Time per output token after the first; None when a request has one output token.
+        request_latency_ms: Of a whole request.
+        concurrency: Requests in flight in all replicas.
+        replicas: How many fit into the budget, or serve the load.
+        gpus: GPUs in use.
+        workers: What a replica consists of.
+    """
+
+    rank: int
+    backend: str
+    tokens_per_s_per_gpu: float
+    tokens_per_s_per_user: float
+    requests_per_s: float
+    ttft_ms: float
+    tpot_ms: float | None
+    request_latency_ms: float
+    concurrency: int
+    replicas: int
+    gpus: int
+    workers: tuple[Worker, ...]
+
+
+def rows(frame: Frame, total_gpus: int | None) -> list[Row]:
+    """The rows of a top list in rank order.
+
+    Args:
+        frame: A top frame of an experiment, column names as in its CSV file.
+        total_gpus: GPU budget that replicas fill; None when the frame says how many replicas serve the load.
+    """
+    return [_row(rank, record, total_gpus) for rank, record in enumerate(records(frame), start=1)]
+
+
+def records(frame: Frame) -> Iterator[dict[str, Any]]:
+    """The rows of a frame as dictionaries of Python values."""
+    columns = [column.tolist() for column in frame.values()]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(frame, values, strict=True))
+
+
+def _row(rank: int, record: dict[str, Any], total_gpus: int | None) -> Row:
+    gpus = int(record["num_total_gpus"])
+    replicas = int(record["replicas_needed"]) if total_gpus is None else total_gpus // gpus
+    disagg = "(d)parallel" in record
+    return Row(
+        rank=rank,
+        backend=str(record["backend" if "backend" in record else "(d)backend"]),
+        tokens_per_s_per_gpu=record["tokens/s/gpu_cluster"],
+        tokens_per_s_per_user=record["tokens/s/user"],
+        requests_per_s=record["request_rate"] * replicas,
+        ttft_ms=record["ttft"],
+        tpot_ms=record["tpot"] if record["osl"] > 1 else None,
+        request_latency_ms=record["request_latency"],
+        concurrency=int(record["concurrency"]) * replicas,
+        replicas=replicas,
+        gpus=replicas * gpus,
+        workers=(
+            (_worker(record, "prefill", "(p)"), _worker(record, "decode", "(d)"))
+            if disagg
+            else (_worker(record, "agg", ""),)
+        ),
+    )
+
+
+def _worker(record: dict[str, Any], role: str, prefix: str) -> Worker:
+    sizes = {axis: int(record.get(f"{prefix}{axis}", 1)) for axis in ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")}
+    labels = {"moe_tp": "etp", "moe_ep": "ep"}
+    shown = [f"{labels.get(axis, axis)}{size}" for axis, size in sizes.items() if size > 1 or axis == "tp"]
+    return Worker(
+        role=role,
+        count=int(record.get(f"{prefix}workers", 1)),
+        layout=" ".join(shown),
+        gpus=sizes["tp"] * sizes["pp"] * sizes["dp"] * sizes["cp"],
+        batch=int(record[f"{prefix}bs"]),
+        memory_gib=record[f"{prefix}memory"],
+    )

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a run: what is written is what repeats the search, and bad files are refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aicjax._results import InputError
+from aicjax.report import manifest
+
+INPUTS = {
+    "model_path": "maker/model",
+    "system": "some_gpu",
+    "isl": 4000,
+    "backend_version": None,
+    "constants": "reference",
+}
+RESOLVED = {"agg": {"version": "1.0"}, "disagg": {"version": "1.0"}}
+
+
+def _written(tmp_path: Path, **changes: object) -> Path:
+    content = {**manifest.manifest(INPUTS, RESOLVED, "agg"), **changes}
+    path = tmp_path / manifest.FILE_NAME
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_inputs_come_back_with_the_version_that_was_used(tmp_path: Path):
+    inputs = manifest.read_inputs(_written(tmp_path))
+    assert inputs == {**INPUTS, "backend_version": "1.0"}
+
+
+def test_a_folder_stands_for_its_manifest(tmp_path: Path):
+    _written(tmp_path)
+    assert manifest.read_inputs(tmp_path)["isl"] == 4000
+
+
+def test_changed_data_are_named(tmp_path: Path):
+    path = _written(tmp_path)
+    assert manifest.changed_since(path) == []
+    path = _written(tmp_path, hashes={"database": "0", "constants": manifest.data_hashes("reference")["constants"]})
+    assert manifest.changed_since(path) == ["database"]
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [("{", "a JSON file"), ("[]", "a manifest of format"), ('{"format": 0}', "a manifest of format")],
+)
+def test_other_files_are_refused(tmp_path: Path, content: str, rule: str):
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=rule):
+        manifest.read_inputs(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="a readable file"):
+        manifest.read_inputs(tmp_path / "none.json")
