@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidate lists and cut-offs of a search, read from `configs/grids/` and checked."""
+
+import functools
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aicjax import _paths
+from aicjax._results import DataError, InputError
+
+Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+Times = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ContextTokenRule(_Section):
+    """How the prompt tokens of a mixed step are listed for a prompt length.
+
+    Attributes:
+        normal_max: End of the fine strides, and least end of the list.
+        max_prompts: Prompts that a step may hold at most, when that is more than `normal_max` tokens.
+        small_steps: Fine strides up to `normal_max`.
+        large_steps: Coarse strides up to the end.
+        large_stride_min: Least coarse stride.
+    """
+
+    normal_max: Count
+    max_prompts: Count
+    small_steps: Count
+    large_steps: Count
+    large_stride_min: Count
+
+    def values(self, isl: int, *, chunked: bool) -> list[int]:
+        """The list for prompts of `isl` tokens, ascending; without chunked prefill a stride holds whole prompts."""
+        end = max(self.normal_max, self.max_prompts * isl)
+        small = self.normal_max // self.small_steps
+        large = max(self.large_stride_min, small, end // self.large_steps)
+        if not chunked:
+            small, large = max(isl, small), -(-large // isl) * isl
+        fine = range(small, min(self.normal_max + small - 1, end) + 1, small)
+        coarse = range(fine[-1] + large, end + 1, large) if fine and fine[-1] >= self.normal_max else range(0)
+        return sorted({*fine, *coarse, *(isl * prompts for prompts in range(1, self.max_prompts + 1))})
+
+
+class AggGrid(_Section):
+    """Axes and cut-off of an in-flight batching sweep."""
+
+    batch: Counts
+    context_tokens: ContextTokenRule
+    keep_per_target: Count
+
+
+class DisaggGrid(_Section):
+    """Axes and cut-offs of a disaggregated sweep."""
+
+    decode_batch: Counts
+    keep_prefill: Count
+    keep_decode_per_layout: Count
+    keep_per_target: Count
+    replica_gpus: Counts
+    large_ep_max_replica_gpus: Count
+
+    def decode_batches(self, max_batch: int) -> list[int]:
+        """Batches of a decode worker up to `max_batch`; one beyond the list joins it."""
+        beyond = [max_batch] if max_batch > max(self.decode_batch) else []
+        return [batch for batch in self.decode_batch if batch <= max_batch] + beyond
+
+    def replica_sizes(self, total_gpus: int, *, large_ep: bool, sizes: tuple[int, ...] | None = None) -> list[int]:
+        """GPU counts a replica may have within a budget: `sizes` if stated, any with wide expert parallelism."""
+        if sizes is None and large_ep:
+            return list(range(1, min(total_gpus, self.large_ep_max_replica_gpus) + 1))
+        return [size for size in sizes or self.replica_gpus if size <= total_gpus]
+
+
+class TargetGrid(_Section):
+    """Latency targets that a sweep tries [ms]."""
+
+    tpot_ms: Times
+    request_ttft_ms: Times
+    request_ttft_shares: Times
+
+
+class LargePipeline(_Section):
+    """Layouts that join the lists for large models on large budgets."""
+
+    families: tuple[str, ...]
+    min_sm_version: int
+    min_total_gpus: int
+    lists: dict[str, Counts]
+
+
+class LayoutGrid(_Section):
+    """Lists of the parallel axes."""
+
+    dense: dict[str, Counts]
+    moe: dict[str, Counts]
+    dense_by_system: dict[str, dict[str, Counts]]
+    context_parallel: Counts
+    large_ep: dict[str, dict[str, dict[str, Counts]]]
+    large_pipeline: LargePipeline
+
+
+class Grid(_Section):
+    """All candidate lists and cut-offs of a search."""
+
+    agg: AggGrid
+    disagg: DisaggGrid
+    targets: TargetGrid
+    layouts: LayoutGrid
+
+
+@functools.cache
+def load_grid(name: str = "reference") -> Grid:
+    """The grid in `configs/grids/<name>.yaml`.
+
+    Raises:
+        InputError: No such file.
+        DataError: The file breaks its schema.
+    """
+    path = _paths.configs_dir() / "grids" / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError("grid", name, f"one of {sorted(p.stem for p in path.parent.glob('*.yaml'))}")
+    try:
+        return Grid.model_validate(yaml.safe_load(path.read_text()))
+    except ValidationError as refusal:
+        first = refusal.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"configs/grids/{name}.yaml: {place}: {first['msg']}") from None

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disaggregated serving: how many prefill and decode workers form a replica, and what the replica yields.
+
+Counts are chosen on the host in float64: many pairs of counts tie (doubling both sides changes nothing per GPU), so the
+order of operations and the first of equal scores decide, as in AIConfigurator 0.12.0.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicjax.constants import DisaggConstants
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CHUNK_ELEMENTS = 1 << 18  # scores held at once: 2 MiB, so that a chunk stays in cache
+
+
+@dataclass(frozen=True)
+class ReplicaLimits:
+    """What a replica may be.
+
+    Attributes:
+        sizes: GPU counts allowed.
+        max_prefill_workers, max_decode_workers: Most workers of a role.
+    """
+
+    sizes: tuple[int, ...]
+    max_prefill_workers: int
+    max_decode_workers: int
+
+
+class Workers(NamedTuple):
+    """Candidate workers of one role.
+
+    Attributes:
+        seq_per_s: Requests per second of one worker.
+        gpus: GPUs of one worker.
+    """
+
+    seq_per_s: Floats
+    gpus: Ints
+
+
+class WorkerCounts(NamedTuple):
+    """Workers of a replica for every pair of candidates; 0 where no count fits the limits.
+
+    Attributes:
+        prefill, decode: Number of workers, shape [prefill, decode].
+    """
+
+    prefill: Ints
+    decode: Ints
+
+
+class DisaggEstimate(NamedTuple):
+    """Serving estimate of a replica.
+
+    Attributes:
+        ttft_ms: Time to first token, queueing included.
+        tpot_ms: Time per output token after the first.
+        request_latency_ms: Time from arrival to the last token.
+        seq_per_s: Requests per second that both sides sustain.
+        tokens_per_s: Output tokens per second.
+        gpus: GPUs of the replica.
+        prefill_bound: Whether the prefill side limits the rate.
+    """
+
+    ttft_ms: Floats
+    tpot_ms: Floats
+    request_latency_ms: Floats
+    seq_per_s: Floats
+    tokens_per_s: Floats
+    gpus: Ints
+    prefill_bound: NDArray[np.bool_]
+
+
+def match_workers(prefill: Workers, decode: Workers, limits: ReplicaLimits, constants: DisaggConstants) -> WorkerCounts:
+    """The worker counts with the highest sustained rate per GPU, for every pair of candidates.
+
+    Over the counts (p, d) whose GPUs are an allowed size, the score is
+    min(p rate_p degradation_p, d rate_d degradation_d) / GPUs; of equal scores the one with fewest decode workers, then
+    fewest prefill workers, wins. Independent of any latency target.
+    """
+    shape = (len(prefill.gpus), len(decode.gpus))
+    counts = WorkerCounts(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    for prefill_gpus in np.unique(prefill.gpus):
+        for decode_gpus in np.unique(decode.gpus):
+            rows, columns = np.flatnonzero(prefill.gpus == prefill_gpus), np.flatnonzero(decode.gpus == decode_gpus)
+            p_num, d_num = _admissible(int(prefill_gpus), int(decode_gpus), limits)
+            if len(p_num) == 0:
+                continue
+            total = prefill_gpus * p_num + decode_gpus * d_num
+            # Division by a positive number keeps the order of rounded numbers, so it may come before the minimum.
+            p_score = _degraded(prefill.seq_per_s[rows], p_num, constants.prefill_degradation) / total
+            d_score = _degraded(decode.seq_per_s[columns], d_num, constants.decode_degradation) / total
+            best = _first_best(p_score, d_score)
+            found = best >= 0
+            counts.prefill[np.ix_(rows, columns)] = np.where(found, p_num[best], 0)
+            counts.decode[np.ix_(rows, columns)] = np.where(found, d_num[best], 0)
+    return counts
+
+
+def disagg_estimate(
+    prefill: Workers,
+    decode: Workers,
+    counts: WorkerCounts,
+    prefill_ttft_ms: Floats,
+    decode_tpot_ms: Floats,
+    osl: int,
+    constants: DisaggConstants,
+) -> DisaggEstimate:
+    """Estimate of replicas; all arguments broadcast, one element per replica.
+
+    Args:
+        prefill: Rate and GPUs of one prefill worker.
+        decode: Rate and GPUs of one decode worker.
+        counts: Workers of the replica.
+        prefill_ttft_ms: TTFT of a prefill worker alone [ms]; the queueing correction comes on top.
+        decode_tpot_ms: TPOT of a decode worker [ms].
+        osl: Output tokens; all of them count as output.
+        constants: Correction and degradation factors.
+    """
+    prefill_rate = prefill.seq_per_s * counts.prefill * constants.prefill_degradation
+    decode_rate = decode.seq_per_s * counts.decode * constants.decode_degradation
+    seq_per_s = np.minimum(prefill_rate, decode_rate)
+    ttft_ms = prefill_ttft_ms * constants.ttft_correction
+    return DisaggEstimate(
+        ttft_ms=ttft_ms,
+        tpot_ms=decode_tpot_ms,
+        request_latency_ms=ttft_ms + decode_tpot_ms * max(osl - 1, 0),
+        seq_per_s=seq_per_s,
+        tokens_per_s=seq_per_s * osl,
+        gpus=prefill.gpus * counts.prefill + decode.gpus * counts.decode,
+        prefill_bound=prefill_rate < decode_rate,
+    )
+
+
+def _admissible(prefill_gpus: int, decode_gpus: int, limits: ReplicaLimits) -> tuple[Ints, Ints]:
+    """Counts (prefill, decode) whose GPUs are an allowed size; decode counts ascending, prefill counts within them."""
+    d_num, p_num = np.meshgrid(
+        np.arange(1, limits.max_decode_workers + 1), np.arange(1, limits.max_prefill_workers + 1), indexing="ij"
+    )
+    allowed = np.isin(prefill_gpus * p_num + decode_gpus * d_num, limits.sizes)
+    return p_num[allowed], d_num[allowed]
+
+
+def _degraded(seq_per_s: Floats, workers: Ints, degradation: float) -> Floats:
+    return seq_per_s[:, None] * workers * degradation
+
+
+def _first_best(p_score: Floats, d_score: Floats) -> Ints:
+    """Index of the first largest positive minimum along the last axis, for every pair of rows; else -1."""
+    best = np.empty((len(p_score), len(d_score)), np.int64)
+    step = max(1, _CHUNK_ELEMENTS // p_score.size)
+    for start in range(0, len(d_score), step):
+        score = np.minimum(p_score[:, None, :], d_score[None, start : start + step, :])
+        first = np.argmax(score, axis=-1)
+        positive = np.take_along_axis(score, first[..., None], axis=-1)[..., 0] > 0
+        best[:, start : start + step] = np.where(positive, first, -1)
+    return best
