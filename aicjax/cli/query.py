@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aicjax import quant
+from aicjax._names import one_of
 from aicjax._results import InputError
 from aicjax.cli import options
 
@@ -61,7 +63,7 @@ def gemm(
     from aicjax.ops.records import Gemm
 
     _answer(
-        lambda n, k: Gemm("gemm", 1, n, k, quant_mode),
+        lambda n, k: Gemm("gemm", 1, n, k, _known("gemm", quant_mode)),
         _grid(n=n, k=k),
         _grid(tokens=m),
         (system, backend, backend_version, database_mode),
@@ -91,7 +93,14 @@ def context_attention(
 
     _answer(
         lambda num_heads, num_kv_heads, head_size, window: ContextAttention(
-            "context_attention", 1, num_heads, num_kv_heads, head_size, kvcache_quant_mode, fmha_quant_mode, window
+            "context_attention",
+            1,
+            num_heads,
+            num_kv_heads,
+            head_size,
+            _known("kvcache", kvcache_quant_mode),
+            _known("fmha", fmha_quant_mode),
+            window,
         ),
         _grid(num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, window=window),
         _grid(batch=batch, length=isl, prefix=prefix),
@@ -120,7 +129,7 @@ def generation_attention(
 
     _answer(
         lambda num_heads, num_kv_heads, head_size, window: GenerationAttention(
-            "generation_attention", 1, num_heads, num_kv_heads, head_size, kvcache_quant_mode, window
+            "generation_attention", 1, num_heads, num_kv_heads, head_size, _known("kvcache", kvcache_quant_mode), window
         ),
         _grid(num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, window=window),
         _grid(batch=batch, length=kv_len),
@@ -146,7 +155,9 @@ def encoder_attention(
     from aicjax.ops.records import EncoderAttention
 
     _answer(
-        lambda num_heads, head_size: EncoderAttention("encoder_attention", 1, num_heads, head_size, fmha_quant_mode),
+        lambda num_heads, head_size: EncoderAttention(
+            "encoder_attention", 1, num_heads, head_size, _known("fmha", fmha_quant_mode)
+        ),
         _grid(num_heads=num_heads, head_size=head_size),
         _grid(batch=batch, length=sequence),
         (system, backend, backend_version, database_mode),
@@ -170,7 +181,7 @@ def allreduce(
     from aicjax.ops.records import AllReduce
 
     _answer(
-        lambda hidden_size, tp: AllReduce("allreduce", 1, hidden_size, tp, quant_mode),
+        lambda hidden_size, tp: AllReduce("allreduce", 1, hidden_size, tp, _known("comm", quant_mode)),
         _grid(hidden_size=hidden_size, tp=tp),
         _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
@@ -195,7 +206,7 @@ def nccl(
     from aicjax.ops.records import Nccl
 
     _answer(
-        lambda elements, num_gpus: Nccl("nccl", 1, operation, elements, num_gpus, quant_mode),
+        lambda elements, num_gpus: Nccl("nccl", 1, operation, elements, num_gpus, _known("comm", quant_mode)),
         _grid(elements=elements, num_gpus=num_gpus),
         _grid(tokens=tokens),
         (system, backend, backend_version, database_mode),
@@ -275,6 +286,13 @@ def _grid(**texts: str) -> dict[str, list[int]]:
     return {name: _numbers(name, text) for name, text in texts.items()}
 
 
+def _known(role: str, mode: str) -> str:
+    """A number format that the operator family of `role` has."""
+    if mode not in quant.BY_ROLE[role]:
+        raise InputError(f"{role} quant-mode", mode, one_of(mode, quant.BY_ROLE[role]))
+    return mode
+
+
 def _numbers(name: str, text: str) -> list[int]:
     """Whole numbers with commas between."""
     try:
@@ -310,5 +328,6 @@ def _answer(
     coordinates = dict(zip(points, combinations[:, len(shapes) :].T, strict=True))
     times = operator_latency(system, backend, version, ops, mode=mode, **coordinates)
     columns = dict(zip((*shapes, *points), combinations.T, strict=True))
-    title = f"{type(ops[0]).__name__} on {system.name}, {backend} {version}"
+    words = [f"{name} {value}" for name, value in vars(ops[0]).items() if isinstance(value, str) and name != "name"]
+    title = ", ".join([f"{ops[0].name} on {system.name}, {backend} {version}", *words])
     operators.print_times(title, columns, times, as_json=as_json)

@@ -47,7 +47,9 @@ def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: Times,
     if as_json:
         print(json.dumps({"query": title, "rows": rows}, indent=2))
     else:
-        Console().print(_table(title, rows))
+        fixed = [name for name in coordinates if len(rows) > 1 and len({row[name] for row in rows}) == 1]
+        title = ", ".join([title, *(f"{name} {rows[0][name]}" for name in fixed)])
+        Console().print(_table(title, [{k: v for k, v in row.items() if k not in fixed} for row in rows]))
     if set(names) == {"missing"}:
         raise MissingData(f"{title}: nothing measured answers any of these shapes; --database-mode SOL gives bounds.")
 
@@ -57,9 +59,13 @@ def _number(value: float) -> float | None:
 
 
 def _table(title: str, rows: list[dict]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in rows[0]:
-        table.add_column(name.replace("_ms", " ms"), justify="left" if name == "provenance" else "right", no_wrap=True)
+        table.add_column(
+            name.replace("_", "\n", 1).replace("_", " "),
+            justify="left" if name == "provenance" else "right",
+            no_wrap=True,
+        )
     for row in rows:
         table.add_row(*(_cell(name, value) for name, value in row.items()))
     return table
