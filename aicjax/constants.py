@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,9 +22,15 @@ class OpConstants(eqx.Module):
 class MemoryConstants(eqx.Module):
     """Numbers of the memory model; meaning, unit and source in the constants file."""
 
+    activation_coefficients: Mapping[str, Sequence[float]]
     activation_floor_bytes: float
     activation_overhead: float
     other_overhead: float
+    inflight_token_budget: float
+    kv_fraction_of_free: float
+    kv_fraction: float
+    kv_fraction_by_version: Mapping[str, float]
+    derived_fraction: Mapping[str, Any] | None
     kv_tolerance: float
     kv_reserved: float
 
@@ -85,13 +92,20 @@ def load_constants(backend: str, name: str = "reference") -> Constants:
     return Constants(**parts)
 
 
-def _pick(name: str, key: str, entry: dict[str, Any], backend: str) -> float:
+def _pick(name: str, key: str, entry: dict[str, Any], backend: str) -> Any:
     if missing := {"value", "unit", "meaning", "source"} - set(entry):
         raise DataError(f"configs/constants/{name}.yaml: {key} lacks {sorted(missing)}")
     value = entry["value"]
+    return _floats(value[backend] if isinstance(value, dict) else value)
+
+
+def _floats(value: Any) -> Any:
+    """Numbers as floats, at any depth; null stays null."""
     if isinstance(value, dict):
-        value = value[backend]
-    return float(value)
+        return {key: _floats(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return tuple(_floats(part) for part in value)
+    return None if value is None else float(value)
 
 
 @functools.cache

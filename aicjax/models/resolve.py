@@ -86,7 +86,8 @@ def _formats(rows: Rows, column: str, kv_mode: str | None) -> set[str]:
     if kv_mode is not None:
         spellings = [kv_mode, *(name for name, mode in _OTHER_SPELLINGS.items() if mode == kv_mode)]
         codes = codes[rows.is_in("kv_cache_dtype", spellings)]
-    return {_OTHER_SPELLINGS.get(names[code], names[code]) for code in np.unique(codes).tolist()}
+    found = [names[int(code)] for code in np.unique(codes)]
+    return {_OTHER_SPELLINGS.get(name, name) for name in found}
 
 
 def _native_experts(model: ModelConfig, stated: Mapping[str, str], backend: str, sm: int) -> str | None:
