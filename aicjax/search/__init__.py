@@ -1,2 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches over layouts, batches and worker counts."""
+"""Searches over layouts, batches and worker counts, and estimates of single points."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aicjax.search.point import EstimateResult as EstimateResult
+    from aicjax.search.point import estimate as estimate
+    from aicjax.search.request import EstimateRequest as EstimateRequest
+    from aicjax.search.request import SearchRequest as SearchRequest
+    from aicjax.search.result import Explanation as Explanation
+    from aicjax.search.result import SearchResult as SearchResult
+    from aicjax.search.result import TaskResult as TaskResult
+    from aicjax.search.run import recommend as recommend
+    from aicjax.search.run import search as search
+
+_HOME = {
+    "EstimateRequest": "request",
+    "EstimateResult": "point",
+    "Explanation": "result",
+    "SearchRequest": "request",
+    "SearchResult": "result",
+    "TaskResult": "result",
+    "estimate": "point",
+    "recommend": "run",
+    "search": "run",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public name, imported when first used: requests are checked before jax is loaded."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'aicjax.search' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"aicjax.search.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
