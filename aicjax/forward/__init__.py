@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forward passes: a model bound to tables, its step times, and its memory."""

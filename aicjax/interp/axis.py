@@ -46,7 +46,9 @@ def enclosing(
     lower: Int[Array, "*shape"],
     upper: Int[Array, "*shape"],
     coordinate: Float[Array, "*shape"],
-) -> tuple[Int[Array, "*shape"], Int[Array, "*shape"], Float[Array, "*shape"], Bool[Array, "*shape"], Bool[Array, "*shape"]]:
+) -> tuple[
+    Int[Array, "*shape"], Int[Array, "*shape"], Float[Array, "*shape"], Bool[Array, "*shape"], Bool[Array, "*shape"]
+]:
     """The two keys around a coordinate and its place between them.
 
     Args:

@@ -76,7 +76,8 @@ def bind_slice(
     at = int(np.searchsorted(heads, head, side="right"))
     exact = at > 0 and heads[at - 1] == head
     inside = exact or 0 < at < len(heads)
-    pair = [at - 1, at] if inside and not exact else [max(at - 1, 0)] * 2
+    between = inside and not exact
+    pair = [at - 1, at] if between else [max(at - 1, 0)] * 2
     chosen = latency_ms[pair]
     measured = np.isfinite(chosen)
     outer_lower, outer_upper = neighbour_keys(measured.any(-1))
@@ -86,7 +87,7 @@ def bind_slice(
         utilization = (sol_ms / latency_ms)[usable]
     h, o, i = np.nonzero(usable)
     log2 = np.full((3, leaves), FAR_LOG2, np.float32)
-    log2[:, : h.size] = [_log2(heads[h]) - _log2(head), _log2(outer_knots[o]), _log2(inner_knots[i])]
+    log2[:, : h.size] = np.log2(heads[h] / head), np.log2(outer_knots[o]), np.log2(inner_knots[i])
     return GridSlice(
         latency_ms=chosen.astype(np.float32),
         outer_lower=outer_lower,
@@ -94,8 +95,10 @@ def bind_slice(
         inner_lower=inner_lower,
         inner_upper=inner_upper,
         branch_key=heads[pair].astype(np.float32),
-        branch_weight=np.float32((head - heads[pair[0]]) / (heads[pair[1]] - heads[pair[0]]) if inside and not exact else 0.0),
-        branch_count=np.int32(2 if inside and not exact else 1),
+        branch_weight=np.float32(
+            (head - heads[pair[0]]) / (heads[pair[1]] - heads[pair[0]]) if inside and not exact else 0.0
+        ),
+        branch_count=np.int32(2 if between else 1),
         branch_inside=np.bool_(inside),
         leaf_log2=log2,
         leaf_utilization=np.pad(utilization, (0, leaves - utilization.size)).astype(np.float32),
@@ -147,64 +150,59 @@ def grid_latency(
 
 
 def _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, sqrt_outer):
-    """Value, provenance and whether the measured range holds each query."""
-    outer_at = interval(outer_knots, outer)
-    inner_at = interval(inner_knots, inner)
+    """Value, provenance and whether the measured range holds each query.
 
-    def row(branch, index):
-        """Value of one measured row at the inner coordinate."""
-        lower, upper = slice_.inner_lower[branch, index, inner_at], slice_.inner_upper[branch, index, inner_at]
-        low, high, weight, exact, inside = enclosing(inner_knots, lower, upper, inner)
-        first, second = slice_.latency_ms[branch, index, low], slice_.latency_ms[branch, index, high]
-        return first + (second - first) * weight, exact, inside
+    Axes of the intermediate arrays: branch, side of the outer axis, point.
+    """
+    branch = jnp.arange(2)[:, None]
+    outer_at, inner_at = interval(outer_knots, outer), interval(inner_knots, inner)
+    low, high, weight, outer_exact, outer_inside = enclosing(
+        outer_knots, slice_.outer_lower[branch, outer_at], slice_.outer_upper[branch, outer_at], outer[None]
+    )
+    row = jnp.stack([low, high], 1)
+    at = (branch[:, None], row, inner_at)
+    first, second, share, inner_exact, inner_inside = enclosing(
+        inner_knots, slice_.inner_lower[at], slice_.inner_upper[at], inner[None, None]
+    )
+    left = slice_.latency_ms[branch[:, None], row, first]
+    value = left + (slice_.latency_ms[branch[:, None], row, second] - left) * share
+    usable = jnp.stack([outer_inside, outer_inside & ~outer_exact], 1) & inner_inside
 
-    def one_branch(branch):
-        lower, upper = slice_.outer_lower[branch, outer_at], slice_.outer_upper[branch, outer_at]
-        low, high, weight, exact, inside = enclosing(outer_knots, lower, upper, outer)
-        first, first_exact, first_ok = row(branch, low)
-        second, _, second_ok = row(branch, high)
-        first_ok, second_ok = first_ok & inside, second_ok & inside & ~exact
-        key = slice_.branch_key[branch]
-        value, one_sided = _pair(
-            first, second, first_ok, second_ok, weight, roof,
-            lambda: sol(head, outer_knots[low], inner), lambda: sol(head, outer_knots[high], inner), sqrt_outer, exact,
-        )  # fmt: skip
-        return value, exact & first_exact, one_sided, first_ok | second_ok, key
+    side_roof = sol(head, outer_knots[row], inner[None, None])
+    value, one_sided = _pair(value, usable, side_roof, roof[None, None], weight, outer_exact, sqrt_outer, axis=1)
+    usable = usable.any(1) & jnp.stack([slice_.branch_inside, slice_.branch_count > 1])[:, None]
+    exact = outer_exact & inner_exact[:, 0]
 
-    first, first_exact, first_sided, first_ok, first_key = one_branch(0)
-    second, _, second_sided, second_ok, second_key = one_branch(1)
     alone = slice_.branch_count == 1
-    second_ok = second_ok & ~alone
-    value, one_sided = _pair(
-        first, second, first_ok, second_ok, slice_.branch_weight, roof,
-        lambda: sol(first_key, outer, inner), lambda: sol(second_key, outer, inner), False, alone,
-    )  # fmt: skip
-    found = (first_ok | second_ok) & slice_.branch_inside
-    one_sided = one_sided | (first_ok & first_sided) | (second_ok & second_sided)
-    exact = alone & first_exact
+    branch_roof = sol(slice_.branch_key[:, None], outer[None], inner[None])
+    value, lone = _pair(value, usable, branch_roof, roof[None], slice_.branch_weight, alone, False, axis=0)
+    one_sided = lone | (usable & one_sided).any(0)
+    exact = alone & exact[0]
     code = jnp.where(one_sided, Provenance.ONE_SIDED, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED))
-    return value, code, found
+    return value, code, usable.any(0)
 
 
-def _pair(first, second, first_ok, second_ok, weight, roof, first_roof, second_roof, sqrt, alone):
-    """Blend of two neighbours of one axis, or the one that answers scaled by the ratio of rooflines.
+def _pair(value, usable, roof_at, roof, weight, alone, sqrt, *, axis):
+    """Blend of two neighbours along `axis`, or the one that answers, scaled by the ratio of rooflines.
 
     `alone` says that the axis has collapsed to the first neighbour, which then answers as it is.
+
+    Returns:
+        `(value, one_sided)`, without `axis`.
     """
-    first, second = jnp.where(first_ok, first, 1.0), jnp.where(second_ok, second, 1.0)
-    if sqrt:
-        root = jnp.sqrt(jnp.maximum(first, 0.0))
-        both = (root + (jnp.sqrt(jnp.maximum(second, 0.0)) - root) * weight) ** 2
-    else:
-        both = first + (second - first) * weight
-    from_first, from_second = _scaled(first, roof, first_roof()), _scaled(second, roof, second_roof())
-    one = jnp.where(first_ok, jnp.where(alone, first, from_first), from_second)
+    value = jnp.where(usable, value, 1.0)
+    usable_at = (roof_at > 0) & (roof > 0)
+    scaled = value * jnp.where(usable_at, roof / jnp.where(usable_at, roof_at, 1.0), 1.0)
+
+    def sides(x):
+        return (part.squeeze(axis) for part in jnp.split(x, 2, axis))
+
+    low, high = sides(jnp.sqrt(jnp.maximum(value, 0.0)) if sqrt else value)
+    both = low + (high - low) * weight
+    both = both**2 if sqrt else both
+    (first, _), (first_scaled, second_scaled), (first_ok, second_ok) = sides(value), sides(scaled), sides(usable)
+    one = jnp.where(first_ok, jnp.where(alone, first, first_scaled), second_scaled)
     return jnp.where(first_ok & second_ok, both, one), (first_ok ^ second_ok) & ~alone
-
-
-def _scaled(value, roof, at):
-    usable = (roof > 0) & (at > 0)
-    return jnp.where(usable, value * roof / jnp.where(usable, at, 1.0), value)
 
 
 def _hold(slice_, outer_log2, inner_log2, needed, roof):

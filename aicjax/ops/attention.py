@@ -35,7 +35,7 @@ from aicjax.ops.roofline import (
 
 ACTIVATION_BYTES = 2  # queries, keys and values as the projections write them
 DECODE_SAMPLES = 5  # lengths averaged around the one asked for
-DECODE_SPREAD = 0.1  # relative distance of the outermost of them
+DECODE_SPREAD_TENTHS = 1  # distance of the outermost of them, in tenths of the length
 
 Record = ContextAttention | GenerationAttention | EncoderAttention
 
@@ -144,9 +144,9 @@ def bind_attention(
 
 def context_attention_latency(
     rows: AttentionRows,
-    batch: Int[Array, " point"],
-    new: Int[Array, " point"],
-    prefix: Int[Array, " point"],
+    batch: Int[Array, "*row point"],
+    new: Int[Array, "*row point"],
+    prefix: Int[Array, "*row point"],
     hardware: Hardware,
     constants: OpConstants,
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
@@ -156,65 +156,46 @@ def context_attention_latency(
     computes the first and the last of its chunks. Rotary embedding, QK norm and the cache write are added once a
     call, as the memory traffic of one token.
     """
-    row = jax.vmap(_context_row, in_axes=(0, None, None, None, None, None, None, None))
-    table, code = row(
-        _split(rows), rows.outer_knots, rows.inner_knots, batch, new, prefix, hardware.peak, hardware.mem_bw
-    )
+
+    def one(row, batch, new, prefix):
+        def sol(heads, length, batch):
+            kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
+            return context_attention_sol_ms(
+                batch, length, 0.0, heads, kv_heads, row.head_size, row.window, row.kv_bytes,
+                hardware.peak[row.dtype], hardware.mem_bw,
+            )  # fmt: skip
+
+        chunk = jnp.where(row.cp > 1, _chunk(new, row.cp), new)
+        cached = jnp.concatenate([prefix, prefix + new - chunk]).astype(jnp.float32)
+        full = cached + jnp.tile(chunk, 2).astype(jnp.float32)
+        knots = (rows.outer_knots, rows.inner_knots)
+        latency, code = grid_latency(row.slices, *knots, full, jnp.tile(batch, 2), row.heads, sol, sqrt_outer=True)
+        latency = latency * ((full - cached) * (full + cached) / (full * full))
+        (first, last), (first_code, last_code) = jnp.split(latency, 2), jnp.split(code, 2)
+        return first + jnp.where(row.cp > 1, last, 0.0), jnp.maximum(first_code, last_code)
+
+    table, code = _each_row(one, rows, batch.astype(jnp.float32), new, prefix)
     extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
     return (table + extra[:, None]) * rows.imbalance[:, None], code
 
 
 def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of `context_attention_latency` [row, point], its memory traffic at full bandwidth."""
-    chunk = _chunk(new, rows.cp[:, None])
-    whole = _context_sol(rows, batch, new + prefix, prefix, hardware)
-    last_prefix = prefix + new - chunk
-    chunks = _context_sol(rows, batch, chunk + prefix, prefix, hardware) + _context_sol(
-        rows, batch, chunk + last_prefix, last_prefix, hardware
-    )
+    shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
+
+    def at(new, prefix):
+        points = (jnp.asarray(x, jnp.float32) for x in (batch, new + prefix, prefix))
+        return context_attention_sol_ms(*points, *shape, hardware.mem_bw)
+
+    split, chunk = rows.cp[:, None] > 1, _chunk(new, rows.cp[:, None])
+    table = jnp.where(split, at(chunk, prefix) + at(chunk, prefix + new - chunk), at(new, prefix))
     extra = _context_extra_ms(rows, lambda moved: moved / hardware.mem_bw, constants)
-    return (jnp.where(rows.cp[:, None] > 1, chunks, whole) + extra[:, None]) * rows.imbalance[:, None]
-
-
-def _context_sol(rows, batch, full, prefix, hardware):
-    def column(x):
-        return x[:, None]
-
-    batch, full, prefix = (jnp.asarray(x, jnp.float32) for x in (batch, full, prefix))
-    return context_attention_sol_ms(
-        batch, full, prefix, column(rows.heads), column(rows.kv_heads), column(rows.head_size), column(rows.window),
-        column(rows.kv_bytes), column(hardware.peak[rows.dtype]), hardware.mem_bw,
-    )  # fmt: skip
+    return (table + extra[:, None]) * rows.imbalance[:, None]
 
 
 def _chunk(new, cp):
     """Tokens of one zig-zag chunk of a context-parallel rank."""
     return jnp.maximum(1, -(-new // (2 * cp)))
-
-
-def _context_row(row, outer_knots, inner_knots, batch, new, prefix, peak, mem_bw):
-    """Table latency of one operator over all points."""
-
-    def at(new, prefix):
-        full = (new + prefix).astype(jnp.float32)
-
-        def sol(heads, length, batch):
-            kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
-            return context_attention_sol_ms(
-                batch, length, 0.0, heads, kv_heads, row.head_size, row.window, row.kv_bytes, peak[row.dtype], mem_bw
-            )
-
-        latency, code = grid_latency(
-            row.slices, outer_knots, inner_knots, full, batch.astype(jnp.float32), row.heads, sol, sqrt_outer=True
-        )
-        cached = prefix.astype(jnp.float32)
-        return latency * ((full - cached) * (full + cached) / (full * full)), code
-
-    chunk = _chunk(new, row.cp)
-    first, first_code = at(jnp.where(row.cp > 1, chunk, new), prefix)
-    second, second_code = at(chunk, prefix + new - chunk)
-    split = row.cp > 1
-    return first + jnp.where(split, second, 0.0), jnp.where(split, jnp.maximum(first_code, second_code), first_code)
 
 
 def _context_extra_ms(rows, memory, constants):
@@ -227,20 +208,15 @@ def _context_extra_ms(rows, memory, constants):
 
 
 def generation_attention_latency(
-    rows: AttentionRows, batch: Int[Array, " point"], length: Int[Array, " point"], hardware: Hardware
+    rows: AttentionRows, batch: Int[Array, "*row point"], length: Int[Array, "*row point"], hardware: Hardware
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of one decode step of `batch` sequences of `length` cached tokens, and its provenance.
 
     The mean over five lengths within a tenth of the one asked for: decode lengths differ between sequences, and the
     measured grid is coarse.
     """
-    low = jnp.maximum(1, _tenths(length, 9))
-    high = jnp.maximum(low, _tenths(length, 11))
-    steps = jnp.arange(DECODE_SAMPLES)[:, None]
-    lengths = (low + ((high - low) * steps) // (DECODE_SAMPLES - 1)).reshape(-1)
-    batches = jnp.tile(batch, DECODE_SAMPLES)
 
-    def one(row):
+    def one(row, batch, length):
         def sol(heads, batch, length):
             kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
             return generation_attention_sol_ms(
@@ -248,64 +224,54 @@ def generation_attention_latency(
                 hardware.peak[row.dtype], hardware.mem_bw,
             )  # fmt: skip
 
-        latency, code = grid_latency(
-            row.slices, rows.outer_knots, rows.inner_knots, batches.astype(jnp.float32), lengths.astype(jnp.float32),
-            row.heads, sol, sqrt_outer=False,
-        )  # fmt: skip
+        low = jnp.maximum(1, (length * (10 - DECODE_SPREAD_TENTHS)) // 10)
+        high = jnp.maximum(low, (length * (10 + DECODE_SPREAD_TENTHS)) // 10)
+        step = jnp.arange(DECODE_SAMPLES)[:, None]
+        lengths = (low + ((high - low) * step) // (DECODE_SAMPLES - 1)).reshape(-1).astype(jnp.float32)
+        knots = (rows.outer_knots, rows.inner_knots)
+        batches = jnp.tile(batch, DECODE_SAMPLES)
+        latency, code = grid_latency(row.slices, *knots, batches, lengths, row.heads, sol, sqrt_outer=False)
         latency, code = latency.reshape(DECODE_SAMPLES, -1), code.reshape(DECODE_SAMPLES, -1)
-        code = jnp.maximum(code.max(0), Provenance.INTERPOLATED)  # a mean of lengths is never one measurement
-        return latency.mean(0) * row.imbalance, code
+        # A mean over lengths is never one measurement.
+        return latency.mean(0) * row.imbalance, jnp.maximum(code.max(0), Provenance.INTERPOLATED)
 
-    return jax.vmap(one)(_split(rows))
-
-
-def _tenths(length, numerator):
-    """`trunc(length * numerator / 10)`, in integers."""
-    return (length * numerator) // 10
+    return _each_row(one, rows, batch.astype(jnp.float32), length)
 
 
 def generation_attention_sol(rows, batch, length, hardware: Hardware):
     """Roofline of one decode step [row, point]."""
-    batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
-    return (
-        generation_attention_sol_ms(
-            batch, length, rows.heads[:, None], rows.kv_heads[:, None], rows.head_size[:, None], rows.window[:, None],
-            rows.kv_bytes[:, None], hardware.peak[rows.dtype][:, None], hardware.mem_bw,
-        )
-        * rows.imbalance[:, None]
-    )  # fmt: skip
+    shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
+    points = (jnp.asarray(x, jnp.float32) for x in (batch, length))
+    return generation_attention_sol_ms(*points, *shape, hardware.mem_bw) * rows.imbalance[:, None]
 
 
 def encoder_attention_latency(
     rows: AttentionRows,
-    batch: Int[Array, " point"],
-    length: Int[Array, " point"],
+    batch: Int[Array, "*row point"],
+    length: Int[Array, "*row point"],
     hardware: Hardware,
     constants: OpConstants,
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of non-causal attention over `batch` sequences of `length`, with its rotary embedding; provenance."""
     batch, length = batch.astype(jnp.float32), length.astype(jnp.float32)
 
-    def one(row):
+    def one(row, batch, length):
         def sol(heads, length, batch):
-            return encoder_attention_sol_ms(
-                batch, length, heads, row.head_size, hardware.peak[row.dtype], hardware.mem_bw
-            )
+            peak = hardware.peak[row.dtype]
+            return encoder_attention_sol_ms(batch, length, heads, row.head_size, peak, hardware.mem_bw)
 
-        return grid_latency(
-            row.slices, rows.outer_knots, rows.inner_knots, length, batch, row.heads, sol, sqrt_outer=True
-        )
+        knots = (rows.outer_knots, rows.inner_knots)
+        return grid_latency(row.slices, *knots, length, batch, row.heads, sol, sqrt_outer=True)
 
-    table, code = jax.vmap(one)(_split(rows))
+    table, code = _each_row(one, rows, batch, length)
     return table + _encoder_extra_ms(rows, batch, length, lambda b: memory_ms(b, hardware), constants), code
 
 
 def encoder_attention_sol(rows, batch, length, hardware: Hardware, constants: OpConstants):
     """Roofline of `encoder_attention_latency` [row, point], its memory traffic at full bandwidth."""
     batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
-    table = encoder_attention_sol_ms(
-        batch, length, rows.heads[:, None], rows.head_size[:, None], hardware.peak[rows.dtype][:, None], hardware.mem_bw
-    )
+    shape = _columns(rows.heads, rows.head_size, hardware.peak[rows.dtype])
+    table = encoder_attention_sol_ms(batch, length, *shape, hardware.mem_bw)
     return table + _encoder_extra_ms(rows, batch, length, lambda b: b / hardware.mem_bw, constants)
 
 
@@ -315,6 +281,16 @@ def _encoder_extra_ms(rows, batch, length, memory, constants):
     return constants.context_attention_extra_factor * 2 * rows.rotary[:, None] * memory(moved)
 
 
-def _split(rows: AttentionRows) -> AttentionRows:
-    """The rows without what they share, for `vmap` over the row axis."""
-    return eqx.tree_at(lambda r: (r.outer_knots, r.inner_knots), rows, (None, None))
+def _columns(*values):
+    return tuple(value[:, None] for value in values)
+
+
+def _each_row(one, rows: AttentionRows, *points):
+    """`one(row, *points)` over all rows, each at the shared points [point] or at its own [row, point].
+
+    A loop, not `vmap`: each row then skips, block by block, the search for anchors that none of its points needs.
+    """
+    count = rows.heads.shape[0]
+    alone = eqx.tree_at(lambda r: (r.outer_knots, r.inner_knots), rows, (None, None))
+    spread = [jnp.broadcast_to(point, (count, point.shape[-1])) for point in points]
+    return jax.lax.map(lambda args: one(*args), (alone, *spread))

@@ -12,7 +12,7 @@ from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT
 from aicjax.interp.grid import GridSlice, bind_slice, empty_slice
 from aicjax.ops.roofline import context_attention_sol_ms, encoder_attention_sol_ms, generation_attention_sol_ms
-from aicjax.tables import first_rows, read_rows
+from aicjax.tables import first_rows, lane_order, read_rows
 
 TABLES = {
     "context": "context_attention_perf",
@@ -100,14 +100,19 @@ def load_attention(
     parts = (lane, fmha, kv, kv_heads, head_size, window)
     keep = first_rows(*parts, heads, outer, inner)
     keys, slice_of = np.unique(np.stack([np.asarray(p)[keep] for p in parts], -1), axis=0, return_inverse=True)
-    slices = tuple(
-        (lanes[a], SliceKey(fmhas[b], kvs[c], int(d), int(e), int(f))) for a, b, c, d, e, f in keys.tolist()
-    )
+    slices = tuple((lanes[a], SliceKey(fmhas[b], kvs[c], int(d), int(e), int(f))) for a, b, c, d, e, f in keys.tolist())
     outer, inner = outer[keep], inner[keep]
     latency = rows.number("latency")[keep].astype(np.float64)
     knots = (padded_knots(np.unique(outer)), padded_knots(np.unique(inner)))
-    return AttentionTable(
-        phase, tuple(lanes), slices, slice_of.reshape(-1), heads[keep], outer, inner, latency, *knots
+    return AttentionTable(phase, tuple(lanes), slices, slice_of.reshape(-1), heads[keep], outer, inner, latency, *knots)
+
+
+def backend_lanes(
+    system: System, backend: str, version: str, phase: str, attention_backend: str | None = None
+) -> list[str]:
+    """Order in which a backend's attention kernels are tried, the asked-for or the framework's own first."""
+    return lane_order(
+        system.name, backend, version, phase, sm_version=system.sm_version, attention_backend=attention_backend
     )
 
 

@@ -99,6 +99,12 @@ def _host_sol(system: System, mode: str, m, n, k) -> np.ndarray:
     return gemm_sol_ms(m, n, k, form.bytes, system.peak(form.dtype) / 1e3, bandwidth, xp=np)
 
 
+def is_measured(system: System, backend: str, version: str, record: Gemm, shared: bool = True) -> bool:
+    """Whether the shape of a product is a measured site of its format."""
+    table = load_gemm(system, backend, version, table_format(record.quant), shared)
+    return table is not None and bool((table.sites == (record.n, record.k)).all(-1).any())
+
+
 class GemmRows(eqx.Module):
     """Distinct matrix products bound to their curves.
 
@@ -215,8 +221,8 @@ def bind_gemm(
         curve_n=shape[:, 0].astype(np.float32),
         curve_k=shape[:, 1].astype(np.float32),
         curves=curves,
-        knots=np.pad(knots, (0, width - knots.size), constant_values=PAD_KNOT).astype(np.float32),
-        breaks=np.pad(breaks, (0, padded_segments - segments), constant_values=PAD_KNOT).astype(np.float32),
+        knots=np.pad(knots.astype(np.float32), (0, width - knots.size), constant_values=PAD_KNOT),
+        breaks=np.pad(breaks.astype(np.float32), (0, padded_segments - segments), constant_values=PAD_KNOT),
         scales=scales.bind_scales(system, backend, version, records, rows=rows, shared=shared and measured),
     )
 

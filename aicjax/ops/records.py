@@ -49,18 +49,19 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Table look-up of `vocab_size` x `hidden_size`, always 16-bit."""
+    """Table look-up of `vocab_size` x `hidden_size`."""
 
     name: str
     scale: float
     vocab_size: int
     hidden_size: int
+    quant: str = "bfloat16"
     seq_split: int = 1
 
     @property
     def weight_bytes(self) -> float:
         """Bytes of the table."""
-        return self.vocab_size * self.hidden_size * quant.GEMM["bfloat16"].bytes * self.scale
+        return self.vocab_size * self.hidden_size * quant.GEMM[self.quant].bytes * self.scale
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,9 @@ class P2P:
     weight_bytes: float = 0.0
 
 
-Op = Gemm | Elementwise | Embedding | ContextAttention | GenerationAttention | EncoderAttention | AllReduce | Nccl | P2P
+TokenOp = Gemm | Elementwise | Embedding | AllReduce | Nccl | P2P
+AttentionOp = ContextAttention | GenerationAttention | EncoderAttention
+Op = TokenOp | AttentionOp
 
 
 @dataclass(frozen=True)

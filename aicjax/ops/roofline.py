@@ -56,7 +56,7 @@ def gemm_sol_ms(m, n, k, element_bytes, peak, mem_bw, xp=jnp):
 def context_attention_sol_ms(batch, full, prefix, heads, kv_heads, head_size, window, kv_bytes, peak, mem_bw, xp=jnp):
     """Bound of causal prefill attention over `full` tokens of which `prefix` are cached.
 
-    The causal half of the score matrix, or a band of `window`; queries and output at 16 bits, keys and values at theirs.
+    The causal half of the score matrix, or a band of `window`; queries and output at 16 bits, the cache at its own.
     """
     new = full - prefix
     causal = 2.0 * batch * (new * (full + prefix)) * heads * head_size
@@ -89,4 +89,3 @@ def memory_ms(moved_bytes, hardware: Hardware):
 def dtype_index(name: str) -> int:
     """Position of a data type in `Hardware.peak`."""
     return DTYPES.index(name)
-

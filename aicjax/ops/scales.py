@@ -97,8 +97,11 @@ def bind_scales(
     return ScaleRows(
         static=static,
         knots=np.stack(
-            [np.pad(c[0], (0, s), constant_values=PAD_KNOT) for c, s in zip(curves, spare, strict=True)]
-        ).astype(np.float32),
+            [
+                np.pad(c[0].astype(np.float32), (0, s), constant_values=PAD_KNOT)
+                for c, s in zip(curves, spare, strict=True)
+            ]
+        ),
         count=np.array([c[0].size for c in curves], np.int32),
         cost_ms=np.stack([np.pad(c[1], ((0, 0), (0, s))) for c, s in zip(curves, spare, strict=True)]).astype(
             np.float32

@@ -45,7 +45,7 @@ def _bytes_per_token(record: Elementwise | Embedding | P2P) -> float:
         return record.bytes_per_token
     if isinstance(record, P2P):
         return record.hidden_size * P2P_BYTES
-    return record.hidden_size * quant.GEMM["bfloat16"].bytes
+    return record.hidden_size * quant.GEMM[record.quant].bytes
 
 
 def traffic_latency(
@@ -60,9 +60,7 @@ def traffic_latency(
     return jnp.where(idle, 0.0, latency), code.astype(jnp.int32)
 
 
-def traffic_sol(
-    rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware
-) -> Float[Array, "row point"]:
+def traffic_sol(rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware) -> Float[Array, "row point"]:
     """Roofline of each operator [ms]: bytes over the peak bandwidth of their path."""
     moved = tokens * rows.bytes_per_token[:, None]
     sol = moved / jnp.where(rows.between_nodes[:, None], hardware.inter_node_bw, hardware.mem_bw)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency of single operators: any number of shapes of one kind at coordinates of their own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from aicjax._results import InputError, Provenance
+from aicjax.constants import OpConstants, load_constants
+from aicjax.hardware import System
+from aicjax.interp.sites import NEIGHBOURS
+from aicjax.ops import attention, comm, gemm, traffic
+from aicjax.ops.records import (
+    P2P,
+    AllReduce,
+    ContextAttention,
+    Elementwise,
+    Embedding,
+    EncoderAttention,
+    Gemm,
+    GenerationAttention,
+    Nccl,
+    Op,
+)
+from aicjax.ops.roofline import Hardware, hardware_arrays
+
+MODES = ("SILICON", "SOL")
+PHASES = {ContextAttention: "context", GenerationAttention: "generation", EncoderAttention: "encoder"}
+
+
+@dataclass(frozen=True)
+class OpTimes:
+    """Latency of operators.
+
+    Attributes:
+        latency_ms: Latency [op], NaN where nothing answers.
+        sol_ms: Roofline [op].
+        provenance: A `Provenance` code [op].
+    """
+
+    latency_ms: np.ndarray
+    sol_ms: np.ndarray
+    provenance: np.ndarray
+
+
+def operator_latency(
+    system: System,
+    backend: str,
+    version: str,
+    ops: Sequence[Op],
+    *,
+    mode: str = "SILICON",
+    tokens: Any = None,
+    batch: Any = None,
+    length: Any = None,
+    prefix: Any = 0,
+    lanes: Sequence[str] | None = None,
+    constants: OpConstants | None = None,
+) -> OpTimes:
+    """Latency of each operator at its own coordinates.
+
+    Args:
+        system, backend, version: Which tables; `version` is resolved.
+        ops: Operators of one kind: products, collectives, traffic, or attention of one phase.
+        mode: `SILICON` (measured tables) or `SOL` (rooflines).
+        tokens: Tokens of each token-driven operator [op].
+        batch, length: Sequences, and their length: new tokens in prefill, all cached tokens in decode [op].
+        prefix: Cached tokens before the new ones, prefill only [op].
+        lanes: Order in which attention kernels are tried; the backend's own when None.
+        constants: Operator constants; the reference set when None.
+
+    Raises:
+        InputError: A mode, a kind or coordinates that do not fit.
+        MissingPeak: The system states no peak for a format.
+
+    Example:
+        >>> from aicjax.hardware import load_system
+        >>> op = Elementwise("norm", 1.0, bytes_per_token=4.0 * 8192)
+        >>> times = operator_latency(load_system("h200_sxm"), "trtllm", "1.3.0rc20", [op], tokens=[1024])
+        >>> round(float(times.latency_ms[0]), 6)
+        0.011738
+    """
+    if mode not in MODES:
+        raise InputError("mode", mode, f"one of {', '.join(MODES)}")
+    if not ops:
+        raise InputError("ops", ops, "at least one operator")
+    if constants is None:
+        constants = load_constants(backend).op
+    kind = type(ops[0])
+    group = next((g for g in _GROUPS if kind in g), None)
+    if group is None or not all(isinstance(op, group) for op in ops):
+        raise InputError("ops", sorted({type(op).__name__ for op in ops}), "operators of one kind")
+    where, measured = (system, backend, version), mode == "SILICON"
+    hardware = hardware_arrays(system)
+    if kind in PHASES:
+        phase = PHASES[kind]
+        if lanes is None:
+            lanes = () if phase == "encoder" else backend_lanes(system, backend, version, phase)
+        rows = attention.bind_attention(*where, phase, ops, lanes, rows=len(ops), measured=measured)
+        points = [_column("batch", batch, len(ops)), _column("length", length, len(ops))]
+        if phase == "context":
+            points.append(_column("prefix", prefix, len(ops)))
+        latency, code, sol = _attention(rows, points, hardware, constants, phase)
+    else:
+        rows = _bind(where, ops, measured)
+        latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops)), _splits(ops), hardware)
+    scale = np.array([op.scale for op in ops])
+    sol = np.asarray(sol, np.float64)[:, 0] * scale
+    if not measured:
+        return OpTimes(sol, sol, np.full(len(ops), Provenance.SOL))
+    return OpTimes(np.asarray(latency, np.float64)[:, 0] * scale, sol, np.asarray(code)[:, 0])
+
+
+_GROUPS = (
+    (Gemm,),
+    (AllReduce, Nccl),
+    (Elementwise, Embedding, P2P),
+    (ContextAttention,),
+    (GenerationAttention,),
+    (EncoderAttention,),
+)
+
+
+def _column(name: str, values: Any, count: int) -> np.ndarray:
+    if values is None:
+        raise InputError(name, None, "given for this kind of operator")
+    return np.broadcast_to(np.asarray(values, np.int32).reshape(-1), (count,))[:, None]
+
+
+def _splits(ops: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    divisor = np.array([getattr(op, "token_divisor", 1) for op in ops], np.int32)
+    return divisor[:, None], np.array([op.seq_split for op in ops], np.int32)[:, None]
+
+
+def _bind(where, ops: Sequence[Any], measured: bool):
+    if isinstance(ops[0], Gemm):
+        return gemm.bind_gemm(*where, ops, rows=len(ops), neighbours=NEIGHBOURS, measured=measured)
+    if isinstance(ops[0], AllReduce | Nccl):
+        return comm.bind_comm(*where, ops, rows=len(ops), measured=measured)
+    return traffic.bind_traffic(ops, rows=len(ops))
+
+
+@eqx.filter_jit
+def _token_driven(rows, tokens, splits, hardware: Hardware):
+    divisor, split = splits
+    counts = (-(-(tokens // divisor) // split)).astype(jnp.float32)
+    if isinstance(rows, gemm.GemmRows):
+        own = jnp.arange(counts.shape[0], dtype=jnp.int32)
+        return *gemm.gemm_latency(rows, own, counts, hardware), gemm.gemm_sol(rows, counts, hardware)
+    if isinstance(rows, comm.CommRows):
+        return *comm.comm_latency(rows, counts), comm.comm_sol(rows, counts)
+    return *traffic.traffic_latency(rows, counts, hardware), traffic.traffic_sol(rows, counts, hardware)
+
+
+@eqx.filter_jit
+def _attention(rows, points, hardware: Hardware, constants: OpConstants, phase: str):
+    if phase == "context":
+        latency = attention.context_attention_latency(rows, *points, hardware, constants)
+        return *latency, attention.context_attention_sol(rows, *points, hardware, constants)
+    if phase == "generation":
+        latency = attention.generation_attention_latency(rows, *points, hardware)
+        return *latency, attention.generation_attention_sol(rows, *points, hardware)
+    latency = attention.encoder_attention_latency(rows, *points, hardware, constants)
+    return *latency, attention.encoder_attention_sol(rows, *points, hardware, constants)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All operators that a token count alone drives, as distinct rows evaluated on distinct counts."""
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from aicjax._results import Provenance
+from aicjax.hardware import System
+from aicjax.interp.sites import NEIGHBOURS
+from aicjax.ops.comm import CommRows, bind_comm, comm_latency, comm_sol
+from aicjax.ops.gemm import GemmRows, bind_gemm, gemm_latency, gemm_sol, is_measured
+from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl, TokenOp
+from aicjax.ops.roofline import Hardware
+from aicjax.ops.traffic import TrafficRows, bind_traffic, traffic_latency, traffic_sol
+
+ROW_BUCKET = 8
+
+
+class TokenRows(eqx.Module):
+    """Distinct token-driven operators: measured products, borrowed products, collectives, traffic, in this order.
+
+    Attributes:
+        last_only: Whether a count is that of the last tokens of requests [transform].
+        divisor: Floor divisor of the count [transform].
+        split: Ceil divisor of the count, after `divisor` [transform].
+        measured, borrowed: Products whose shape was measured, and others.
+        comm: Collectives.
+        traffic: Operators that only move bytes.
+        reads: Which transform each row reads, one array a group.
+    """
+
+    last_only: Bool[Array, " transform"]
+    divisor: Int[Array, " transform"]
+    split: Int[Array, " transform"]
+    measured: GemmRows
+    borrowed: GemmRows
+    comm: CommRows
+    traffic: TrafficRows
+    reads: tuple[Int[Array, " row"], ...]
+
+
+def distinct(op: TokenOp) -> Hashable:
+    """What makes two operators one row: everything but name and scale."""
+    return dataclasses.replace(op, name="", scale=1.0), isinstance(op, Gemm) and op.last_token_only
+
+
+def bind_tokens(
+    system: System, backend: str, version: str, ops: Sequence[TokenOp], *, shared: bool = True, measured: bool = True
+) -> tuple[TokenRows, dict[Hashable, int]]:
+    """Rows for all distinct operators, and the row of each.
+
+    Args:
+        system, backend, version: Which tables.
+        ops: Operators, repeats allowed.
+        shared: Whether tables of other versions and backends fill gaps.
+        measured: Whether to read tables; without, only rooflines can be asked.
+    """
+    firsts = {distinct(op): op for op in reversed(ops)}
+    keys = list(dict.fromkeys(distinct(op) for op in ops))
+    gemms = [k for k in keys if isinstance(firsts[k], Gemm)]
+    site = {k for k in gemms if measured and is_measured(system, backend, version, firsts[k], shared)}
+    groups = (
+        [k for k in gemms if k in site],
+        [k for k in gemms if k not in site],
+        [k for k in keys if isinstance(firsts[k], AllReduce | Nccl)],
+        [k for k in keys if isinstance(firsts[k], Elementwise | Embedding | P2P)],
+    )
+    sizes = [-(-len(group) // ROW_BUCKET) * ROW_BUCKET for group in groups]
+    transform: dict[tuple[bool, int, int], int] = {}
+    reads, place, offset = [], {}, 0
+    for group, size in zip(groups, sizes, strict=True):
+        used = [transform.setdefault(_transform(firsts[k]), len(transform)) for k in group]
+        reads.append(np.array(used + [0] * (size - len(group)), np.int32))
+        place |= {key: offset + at for at, key in enumerate(group)}
+        offset += size
+    listed = [*transform, *[(False, 1, 1)] * (-len(transform) % 2)]
+    records = [[firsts[k] for k in group] for group in groups]
+    where = (system, backend, version)
+    rows = TokenRows(
+        last_only=np.array([t[0] for t in listed], bool),
+        divisor=np.array([t[1] for t in listed], np.int32),
+        split=np.array([t[2] for t in listed], np.int32),
+        measured=bind_gemm(*where, records[0], rows=sizes[0], neighbours=1, shared=shared, measured=measured),
+        borrowed=bind_gemm(*where, records[1], rows=sizes[1], neighbours=NEIGHBOURS, shared=shared, measured=measured),
+        comm=bind_comm(*where, records[2], rows=sizes[2], shared=shared, measured=measured),
+        traffic=bind_traffic(records[3], rows=sizes[3]),
+        reads=tuple(reads),
+    )
+    return rows, place
+
+
+def _transform(op: TokenOp) -> tuple[bool, int, int]:
+    return isinstance(op, Gemm) and op.last_token_only, getattr(op, "token_divisor", 1), op.seq_split
+
+
+def token_latency(
+    rows: TokenRows, tokens: Int[Array, " point"], last_tokens: Int[Array, " point"], hardware: Hardware
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Latency of every row at every token count and how it was obtained.
+
+    Args:
+        rows: Bound operators.
+        tokens: Tokens of a step.
+        last_tokens: Tokens that the vocabulary projection sees.
+        hardware: Peaks and bandwidths.
+    """
+    counts = _counts(rows, tokens, last_tokens)
+    measured, borrowed, comm, traffic = rows.reads
+    parts = [
+        gemm_latency(rows.measured, measured, counts, hardware),
+        gemm_latency(rows.borrowed, borrowed, counts, hardware),
+        comm_latency(rows.comm, counts[comm]),
+        traffic_latency(rows.traffic, counts[traffic], hardware),
+    ]
+    return jnp.concatenate([p[0] for p in parts]), jnp.concatenate([p[1] for p in parts])
+
+
+def token_sol(
+    rows: TokenRows, tokens: Int[Array, " point"], last_tokens: Int[Array, " point"], hardware: Hardware
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Roofline of every row at every token count, in the form of `token_latency`."""
+    counts = _counts(rows, tokens, last_tokens)
+    measured, borrowed, comm, traffic = rows.reads
+    parts = [
+        gemm_sol(rows.measured, counts[measured], hardware),
+        gemm_sol(rows.borrowed, counts[borrowed], hardware),
+        comm_sol(rows.comm, counts[comm]),
+        traffic_sol(rows.traffic, counts[traffic], hardware),
+    ]
+    sol = jnp.concatenate(parts)
+    return sol, jnp.full(sol.shape, Provenance.SOL, jnp.int32)
+
+
+def _counts(rows: TokenRows, tokens, last_tokens) -> Float[Array, "transform point"]:
+    """Token count that each transform makes of a step's tokens, in integers."""
+    count = jnp.where(rows.last_only[:, None], last_tokens, tokens) // rows.divisor[:, None]
+    return (-(-count // rows.split[:, None])).astype(jnp.float32)
