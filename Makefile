@@ -23,7 +23,7 @@ lint: $(STAMP)  ## style and formatting
 	$(BIN)/ruff format --check .
 
 types: $(STAMP)  ## static types (pyright needs Node.js, or fetches it)
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(STAMP)  ## the benchmarks; results go to benchmarks/results
 	$(BIN)/python -m benchmarks

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a search from the command line and showing its result in the form that was asked for."""
 
+import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,5 +35,28 @@ class Output:
 
 
 def present(request: "SearchRequest", output: Output) -> None:
-    """Runs the search or recommendation of a request and prints it."""
-    raise NotImplementedError
+    """Runs the search or the recommendation of a request and shows its result.
+
+    Raises:
+        NoFeasible: No configuration meets the limits; raised after the nearest ones are shown.
+    """
+    from aicjax.report import result_json, result_text, summary
+    from aicjax.report.progress import shown_when_slow
+    from aicjax.report.save import save
+    from aicjax.search import recommend, search
+
+    run = search if request.total_gpus is not None else recommend
+    with shown_when_slow(f"searching {request.model_path} on {request.system}"):
+        result = run(request)
+    if output.json:
+        print(json.dumps(result_json.as_dict(result), indent=2, allow_nan=False))
+    elif output.quiet:
+        if result.winner is not None:
+            print(summary.headline(result))
+    else:
+        result_text.print_result(result, result_text.stdout_console(plain=output.no_color))
+    if output.save_dir is not None:
+        folder = save(result, output.save_dir)
+        print(f"saved in {folder}", file=sys.stderr)
+    if error := summary.failure(result):
+        raise error

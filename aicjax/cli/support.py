@@ -67,19 +67,19 @@ def _verdict(system: str, backend: str, shared: dict[str, Any]) -> dict[str, Any
     reasons: dict[str, str | None] = {}
     version = None
     for mode in _MODES:
-        request = SearchRequest(
-            system=system,
-            backend=backend,
-            serving_mode=mode,
-            total_gpus=load_system(system).gpus_per_node,
-            ttft=_UNLIMITED_MS,
-            tpot=_UNLIMITED_MS,
-            pareto_sweep=False,
+        inputs = {
+            "system": system,
+            "backend": backend,
+            "serving_mode": mode,
+            "total_gpus": load_system(system).gpus_per_node,
+            "ttft": _UNLIMITED_MS,
+            "tpot": _UNLIMITED_MS,
+            "pareto_sweep": False,
             **shared,
-        )
+        }
         try:
-            version = search(request).tasks[mode].version
-            reasons[mode] = None
+            task = search(SearchRequest(**inputs)).tasks[mode]
+            version, reasons[mode] = task.version, None if task.error is None else str(task.error)
         except AicjaxError as error:
             reasons[mode] = str(error)
     return {"system": system, "backend": backend, "version": version, **reasons}

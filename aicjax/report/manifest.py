@@ -4,7 +4,6 @@
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,38 +11,34 @@ from typing import Any
 import aicjax
 from aicjax import _paths
 from aicjax._results import InputError
+from aicjax.search.result import SearchResult
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
 
 
-def manifest(inputs: Mapping[str, Any], resolved: Mapping[str, Any], chosen: str) -> dict[str, Any]:
-    """What `--from` needs to run a search again, and what tells whether the data under it are the same.
-
-    Args:
-        inputs: The request, field by field.
-        resolved: Per experiment what the search filled in: database version, number formats.
-        chosen: The experiment that won.
-    """
+def of_result(result: SearchResult) -> dict[str, Any]:
+    """What `--from` needs to run a search again, and what tells whether the data under it are the same."""
     return {
         "format": FORMAT,
         "aicjax": aicjax.__version__,
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
-        "inputs": dict(inputs),
-        "resolved": dict(resolved),
-        "chosen": chosen,
-        "hashes": data_hashes(str(inputs["constants"])),
+        "inputs": result.inputs,
+        "resolved": {name: {**task.resolved, "version": task.version} for name, task in result.by_backend.items()},
+        "chosen": result.chosen,
+        "hashes": data_hashes(result.request.constants, result.request.grid),
     }
 
 
-def data_hashes(constants: str) -> dict[str, str | None]:
-    """SHA-256 of the files that decide the numbers: the manifest of the database and the constants."""
+def data_hashes(constants: str, grid: str) -> dict[str, str]:
+    """SHA-256 of the files that decide the numbers: the manifest of the database, the constants, the grid."""
     files = {
-        "database": _database_manifest(),
+        "database": _paths.perfdb_dir() / "manifest.json",
         "constants": _paths.configs_dir() / "constants" / f"{constants}.yaml",
+        "grid": _paths.configs_dir() / "grids" / f"{grid}.yaml",
     }
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() if path else None for name, path in files.items()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -68,7 +63,7 @@ def read_inputs(path: Path) -> dict[str, Any]:
     """The request of a manifest, with the database version that its search used."""
     content = read(path)
     inputs = {name: value for name, value in content["inputs"].items() if value is not None}
-    versions = {task["version"] for task in content["resolved"].values()}
+    versions = {task["version"] for task in content["resolved"].values() if task["version"]}
     if len(versions) == 1:
         inputs["backend_version"] = versions.pop()
     return inputs
@@ -77,10 +72,5 @@ def read_inputs(path: Path) -> dict[str, Any]:
 def changed_since(path: Path) -> list[str]:
     """Which of the hashed data differ now from those of a manifest."""
     content = read(path)
-    now = data_hashes(str(content["inputs"]["constants"]))
+    now = data_hashes(content["inputs"]["constants"], content["inputs"]["grid"])
     return [name for name, value in content["hashes"].items() if now[name] != value]
-
-
-def _database_manifest() -> Path | None:
-    found = sorted(_paths.perfdb_dir().glob("manifest.*"))
-    return found[0] if found else None

@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -13,15 +13,11 @@ from rich.table import Table
 from aicjax._results import MissingData, Provenance
 
 
-class Times(Protocol):
-    """Latencies with their bounds and provenance, as `aicjax.ops.query` gives them."""
-
-    latency_ms: np.ndarray
-    sol_ms: np.ndarray
-    provenance: np.ndarray
+if TYPE_CHECKING:
+    from aicjax.ops.query import OpTimes
 
 
-def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: Times, *, as_json: bool) -> None:
+def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: "OpTimes", *, as_json: bool) -> None:
     """Prints one line per operator: shape, latency, roofline, utilisation and how the latency was obtained.
 
     Args:

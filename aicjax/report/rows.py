@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of a result frame in the words of a report: replicas, GPUs in use, workers, shared by table and JSON."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-Frame = Mapping[str, np.ndarray]
+from aicjax.search import frame as frames
+from aicjax.search.columns import CLUSTER, DECIMALS
+from aicjax.search.frame import Frame
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Row:
         backend: Engine.
         tokens_per_s_per_gpu: Throughput of the GPU budget, idle GPUs counted.
         tokens_per_s_per_user: Speed that one request sees.
+        tokens_per_s: Output of all replicas.
         requests_per_s: Of all replicas.
         ttft_ms: Time to first token.
         tpot_ms: Time per output token after the first; None when a request has one output token.
@@ -54,6 +56,7 @@ class Row:
     backend: str
     tokens_per_s_per_gpu: float
     tokens_per_s_per_user: float
+    tokens_per_s: float
     requests_per_s: float
     ttft_ms: float
     tpot_ms: float | None
@@ -64,6 +67,15 @@ class Row:
     workers: tuple[Worker, ...]
 
 
+def reported(frame: Frame, *, inclusive_tpot: bool) -> Frame:
+    """The frame as it is shown: with `inclusive_tpot`, TPOT is the request latency over all its output tokens."""
+    if not inclusive_tpot or not frames.length(frame):
+        return frame
+    osl = frame["osl"]
+    tpot_ms = (frame["ttft"] + frame["tpot"] * (osl - 1)) / osl
+    return {**frame, "tpot": np.round(tpot_ms, DECIMALS)}
+
+
 def rows(frame: Frame, total_gpus: int | None) -> list[Row]:
     """The rows of a top list in rank order.
 
@@ -71,14 +83,7 @@ def rows(frame: Frame, total_gpus: int | None) -> list[Row]:
         frame: A top frame of an experiment, column names as in its CSV file.
         total_gpus: GPU budget that replicas fill; None when the frame says how many replicas serve the load.
     """
-    return [_row(rank, record, total_gpus) for rank, record in enumerate(records(frame), start=1)]
-
-
-def records(frame: Frame) -> Iterator[dict[str, Any]]:
-    """The rows of a frame as dictionaries of Python values."""
-    columns = [column.tolist() for column in frame.values()]
-    for values in zip(*columns, strict=True):
-        yield dict(zip(frame, values, strict=True))
+    return [_row(rank, record, total_gpus) for rank, record in enumerate(frames.rows(frame), start=1)]
 
 
 def _row(rank: int, record: dict[str, Any], total_gpus: int | None) -> Row:
@@ -88,8 +93,9 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None) -> Row:
     return Row(
         rank=rank,
         backend=str(record["backend" if "backend" in record else "(d)backend"]),
-        tokens_per_s_per_gpu=record["tokens/s/gpu_cluster"],
+        tokens_per_s_per_gpu=record[CLUSTER],
         tokens_per_s_per_user=record["tokens/s/user"],
+        tokens_per_s=record["tokens/s"] * replicas,
         requests_per_s=record["request_rate"] * replicas,
         ttft_ms=record["ttft"],
         tpot_ms=record["tpot"] if record["osl"] > 1 else None,

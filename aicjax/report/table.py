@@ -2,54 +2,86 @@
 """Top lists as tables for a terminal."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from aicjax.report.rows import Row, Worker
 
-_COMMON: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("#", lambda row: str(row.rank)),
-    ("tok/s\n/gpu", lambda row: f"{row.tokens_per_s_per_gpu:.2f}"),
-    ("tok/s\n/user", lambda row: f"{row.tokens_per_s_per_user:.2f}"),
-    ("req/s", lambda row: f"{row.requests_per_s:.2f}"),
-    ("TTFT\nms", lambda row: f"{row.ttft_ms:.1f}"),
-    ("TPOT\nms", lambda row: "-" if row.tpot_ms is None else f"{row.tpot_ms:.2f}"),
-    ("total\nms", lambda row: f"{row.request_latency_ms:.0f}"),
-    ("in\nflight", lambda row: str(row.concurrency)),
-    ("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),
+
+class Column(NamedTuple):
+    """One column of a top list: its header, the text of a row in it, and the side it is set to."""
+
+    header: str
+    text: Callable[[Row], str]
+    side: Literal["left", "right"] = "right"
+
+
+_COMMON = (
+    Column("#", lambda row: str(row.rank)),
+    Column("tok/s\n/gpu", lambda row: f"{row.tokens_per_s_per_gpu:.2f}"),
+    Column("tok/s\n/user", lambda row: f"{row.tokens_per_s_per_user:.2f}"),
+    Column("req/s", lambda row: f"{row.requests_per_s:.2f}"),
+    Column("TTFT\nms", lambda row: f"{row.ttft_ms:.1f}"),
+    Column("TPOT\nms", lambda row: "-" if row.tpot_ms is None else f"{row.tpot_ms:.2f}"),
+    Column("total\nms", lambda row: f"{row.request_latency_ms:.0f}"),
+    Column("in\nflight", lambda row: str(row.concurrency)),
+    Column("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),
 )
+_MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(f"{worker.memory_gib:.1f}" for worker in row.workers))
+_DROPPED_FIRST = ("total\nms", "GiB\n/GPU", "in\nflight", "req/s")
+_UNLIMITED = 10_000
 
 
-def top_table(title: str, rows: Sequence[Row], *, with_backend: bool = False) -> Table:
-    """The table of one experiment's best configurations.
+def print_top(console: Console, title: str, rows: Sequence[Row], *, with_backend: bool = False) -> None:
+    """Prints the best configurations of one experiment, without the least needed columns if the console is narrow.
 
     Args:
+        console: Where to.
         title: Line above the table.
-        rows: In rank order; all of one serving mode.
+        rows: In rank order, at least one; all of one serving mode.
         with_backend: Whether the engine has a column of its own.
     """
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    for header, _ in _COMMON:
-        table.add_column(header, justify="right", no_wrap=True)
-    if with_backend:
-        table.add_column("engine")
-    for role in [worker.role for worker in rows[0].workers] if rows else []:
-        table.add_column("worker\n(b: batch)" if role == "agg" else f"{role}\n(b: batch)", no_wrap=True)
-    table.add_column("GiB\n/GPU", justify="right", no_wrap=True)
-    for row in rows:
-        cells = [text(row) for _, text in _COMMON]
-        if with_backend:
-            cells.append(row.backend)
-        cells += [describe(worker) for worker in row.workers]
-        cells.append(", ".join(f"{worker.memory_gib:.1f}" for worker in row.workers))
-        table.add_row(*cells, style="bold" if row.rank == 1 else None)
-    return table
+    columns = _columns(rows[0], with_backend)
+    table = _table(title, rows, columns)
+    for header in _DROPPED_FIRST:
+        if Measurement.get(console, console.options.update(width=_UNLIMITED), table).maximum <= console.width:
+            break
+        columns = [column for column in columns if column.header != header]
+        table = _table(title, rows, columns)
+    console.print(table)
 
 
 def describe(worker: Worker) -> str:
     """A worker in a few characters: how many, layout, batch."""
     count = "" if worker.role == "agg" else f"{worker.count} x "
     return f"{count}{worker.layout} b{worker.batch}"
+
+
+def _columns(first: Row, with_backend: bool) -> list[Column]:
+    columns = list(_COMMON)
+    if with_backend:
+        columns.append(Column("engine", lambda row: row.backend, "left"))
+    for position, worker in enumerate(first.workers):
+        name = "worker" if worker.role == "agg" else worker.role
+        columns.append(Column(f"{name}\n(b: batch)", lambda row, at=position: describe(row.workers[at]), "left"))
+    return [*columns, _MEMORY]
+
+
+def _table(title: str, rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for column in columns:
+        table.add_column(column.header, justify=column.side, no_wrap=True)
+    for row in rows:
+        table.add_row(*(column.text(row) for column in columns), style="bold" if row.rank == 1 else None)
+    return table

@@ -8,27 +8,19 @@ import pytest
 
 from aicjax._results import InputError
 from aicjax.report import manifest
-
-INPUTS = {
-    "model_path": "maker/model",
-    "system": "some_gpu",
-    "isl": 4000,
-    "backend_version": None,
-    "constants": "reference",
-}
-RESOLVED = {"agg": {"version": "1.0"}, "disagg": {"version": "1.0"}}
+from aicjax.search.request import SearchRequest
+from tests.report.results import result
 
 
 def _written(tmp_path: Path, **changes: object) -> Path:
-    content = {**manifest.manifest(INPUTS, RESOLVED, "agg"), **changes}
     path = tmp_path / manifest.FILE_NAME
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps({**manifest.of_result(result()), **changes}))
     return path
 
 
-def test_inputs_come_back_with_the_version_that_was_used(tmp_path: Path):
+def test_request_comes_back_with_the_version_that_was_used(tmp_path: Path):
     inputs = manifest.read_inputs(_written(tmp_path))
-    assert inputs == {**INPUTS, "backend_version": "1.0"}
+    assert SearchRequest(**inputs) == result(backend_version="1.0").request
 
 
 def test_a_folder_stands_for_its_manifest(tmp_path: Path):
@@ -39,7 +31,7 @@ def test_a_folder_stands_for_its_manifest(tmp_path: Path):
 def test_changed_data_are_named(tmp_path: Path):
     path = _written(tmp_path)
     assert manifest.changed_since(path) == []
-    path = _written(tmp_path, hashes={"database": "0", "constants": manifest.data_hashes("reference")["constants"]})
+    path = _written(tmp_path, hashes={**manifest.data_hashes("reference", "reference"), "database": "0"})
     assert manifest.changed_since(path) == ["database"]
 
 

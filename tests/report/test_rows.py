@@ -5,7 +5,8 @@ import pytest
 from rich.console import Console
 
 from aicjax.report.rows import rows
-from aicjax.report.table import top_table
+from aicjax.report.table import print_top
+from aicjax.search.frame import Frame
 from tests.report.frames import agg_frame, disagg_frame
 
 
@@ -38,11 +39,13 @@ def test_one_output_token_has_no_time_per_output_token():
     assert row.tpot_ms is None
 
 
+@pytest.mark.parametrize("width", [72, 80, 100, 200])
 @pytest.mark.parametrize("frame", [agg_frame(16, 28, 1), disagg_frame()], ids=["agg", "disagg"])
-def test_table_fits_a_hundred_columns(frame):
-    console = Console(width=100, no_color=True)
+def test_table_fits_the_width_by_leaving_columns_out(frame: Frame, width: int):
+    console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(top_table("title", rows(frame, 32)))
+        print_top(console, "title", rows(frame, 32))
     text = capture.get()
     assert "…" not in text
     assert "113.54" in text
+    assert ("total" in text) is (width >= 100)

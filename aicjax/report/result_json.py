@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search result as one JSON object."""
+
+import dataclasses
+from typing import Any
+
+from aicjax.report import manifest, summary
+from aicjax.report.rows import reported
+from aicjax.search import frame as frames
+from aicjax.search.result import SearchResult, TaskResult
+
+
+def as_dict(result: SearchResult) -> dict[str, Any]:
+    """The result as plain Python values: the manifest of the run, and every experiment with its rows.
+
+    A row has its place and the figures of the printed table, `columns` as in the CSV file, and `explanation`: memory,
+    what limits it, and the next larger batch with the reason against it.
+    """
+    return {
+        **manifest.of_result(result),
+        "experiments": {name: _experiment(task, result) for name, task in result.tasks.items()},
+        "errors": {name: str(error) for name, error in result.errors.items()},
+    }
+
+
+def _experiment(task: TaskResult, result: SearchResult) -> dict[str, Any]:
+    inclusive = result.request.inclusive_tpot
+    columns = list(frames.rows(reported(task.best, inclusive_tpot=inclusive)))
+    rows = summary.top_rows(task, result.request)
+    return {
+        "serving_mode": task.serving_mode,
+        "backend": task.backend,
+        "version": task.version,
+        "meets_target": task.meets_target,
+        "score": task.score,
+        "evaluated": task.evaluated,
+        "refused": [dataclasses.asdict(refusal) for refusal in task.refused],
+        "rows": [
+            {**dataclasses.asdict(row), "columns": record, "explanation": _explanation(task, position)}
+            for position, (row, record) in enumerate(zip(rows, columns, strict=True))
+        ],
+        "pareto": list(frames.rows(reported(task.pareto, inclusive_tpot=inclusive))),
+    }
+
+
+def _explanation(task: TaskResult, position: int) -> dict[str, Any] | None:
+    return dataclasses.asdict(task.explain(position)) if task.explain is not None else None

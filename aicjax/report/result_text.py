@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search result on a terminal: the answer, the fronts, the top lists."""
+
+import sys
+
+from rich.console import Console
+
+from aicjax.report import pareto, summary
+from aicjax.report.pareto import Curve
+from aicjax.report.table import print_top
+from aicjax.search import frame as frames
+from aicjax.search.columns import CLUSTER
+from aicjax.search.result import SearchResult, TaskResult
+
+WIDTH_WITHOUT_TERMINAL = 120
+PLOT_HEIGHT = 14
+PLOT_MAX_WIDTH = 100
+
+
+def stdout_console(*, plain: bool) -> Console:
+    """Standard output: as wide as the terminal, or wide enough for every table when it is a file or a pipe."""
+    return Console(no_color=plain, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
+
+
+def print_result(result: SearchResult, console: Console) -> None:
+    """Prints what was asked, the answer with its reasons, the Pareto fronts and the top list of every experiment."""
+    _print_lines(console, [*summary.question(result), "", *summary.answer(result)])
+    winner = result.winner
+    if winner is not None and winner.explain is not None:
+        _print_lines(console, summary.reasons(winner.explain(0)))
+    _print_lines(console, ["", *fronts(result, min(console.width, PLOT_MAX_WIDTH)), ""])
+    for task in result.tasks.values():
+        if frames.length(task.best):
+            rows = summary.top_rows(task, result.request)
+            print_top(console, _title(task, result), rows, with_backend=task.backend == "auto")
+        else:
+            _print_lines(console, [f"{task.name}: no configuration. {task.error or ''}", ""])
+
+
+def fronts(result: SearchResult, width: int) -> list[str]:
+    """The Pareto fronts of all experiments and the chosen row, as lines of text."""
+    request = result.request
+    by_latency = request.request_latency is not None
+    x_name = "request_latency" if by_latency else "tokens/s/user"
+    target = request.request_latency if by_latency else 1000 / request.tpot
+    markers = _markers(list(result.tasks))
+    curves = [
+        Curve(name, markers[name], task.pareto[x_name], task.pareto[CLUSTER])
+        for name, task in result.tasks.items()
+        if frames.length(task.pareto)
+    ]
+    if result.winner is not None:
+        best = result.winner.best
+        curves.append(Curve("chosen", "X", best[x_name][:1], best[CLUSTER][:1], joined=False))
+    x_label = "request latency ms" if by_latency else x_name
+    return pareto.plot(
+        curves, width=width, height=PLOT_HEIGHT, x_label=x_label, y_label="tokens/s/gpu", x_target=target
+    )
+
+
+def _markers(names: list[str]) -> dict[str, str]:
+    """One character per experiment: its first letter where those differ, else a digit."""
+    initials = [name[0] for name in names]
+    if len(set(initials)) == len(names):
+        return dict(zip(names, initials, strict=True))
+    return {name: str(number) for number, name in enumerate(names, start=1)}
+
+
+def _title(task: TaskResult, result: SearchResult) -> str:
+    order = "by fewest GPUs" if summary.budget(result.request) is None else "by tokens/s/gpu"
+    return f"{task.name}, {order}" if task.meets_target else f"{task.name}: misses the limit, nearest first"
+
+
+def _print_lines(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, overflow="fold", crop=False, no_wrap=True)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result files: CSV tables in the layout and with the columns of AIConfigurator, and the manifest of the run."""
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+from aicjax._results import InputError
+from aicjax.report import manifest
+from aicjax.report.rows import reported
+from aicjax.search import frame as frames
+from aicjax.search.frame import Frame
+from aicjax.search.result import SearchResult
+
+TOP_FILE = "best_config_topn.csv"
+PARETO_FILE = "pareto.csv"
+
+
+def save(result: SearchResult, directory: Path) -> Path:
+    """Writes one folder for the run, with a folder per experiment in it; the same run writes the same folder.
+
+    Args:
+        result: What to write.
+        directory: Where the run's folder goes; made if missing.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        InputError: The folder cannot be written.
+    """
+    content = manifest.of_result(result)
+    folder = directory / _folder_name(result, content)
+    try:
+        for name, task in {**result.by_backend, **result.tasks}.items():
+            if frames.length(task.best):
+                _write_experiment(folder / name, task.best, task.pareto, inclusive_tpot=result.request.inclusive_tpot)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / manifest.FILE_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError("save_dir", str(directory), f"a folder that can be written ({error.strerror})") from None
+    return folder
+
+
+def _write_experiment(folder: Path, best: Frame, pareto: Frame, *, inclusive_tpot: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in ((TOP_FILE, best), (PARETO_FILE, pareto)):
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(frame)
+            for row in frames.rows(reported(frame, inclusive_tpot=inclusive_tpot)):
+                writer.writerow("" if value is None else value for value in row.values())
+
+
+def _folder_name(result: SearchResult, content: dict) -> str:
+    request = result.request
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    model = Path(request.model_path).name
+    return (
+        f"{model}_{request.system}_{request.backend}_isl{request.isl}_osl{request.osl}"
+        f"_ttft{int(request.ttft)}_tpot{int(request.tpot)}_{digest}"
+    )

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer of a search in a few lines: what was asked, what is best, by how much, and what holds it back."""
+
+from aicjax._results import AicjaxError, NoFeasible
+from aicjax.report.rows import Row, Worker, reported, rows
+from aicjax.report.table import describe
+from aicjax.search import frame as frames
+from aicjax.search.request import SearchRequest
+from aicjax.search.result import Explanation, SearchResult, TaskResult
+
+
+def budget(request: SearchRequest) -> int | None:
+    """GPUs that replicas fill; None when the GPUs follow from a load."""
+    return request.total_gpus
+
+
+def top_rows(task: TaskResult, request: SearchRequest) -> list[Row]:
+    """The top rows of an experiment as they are shown."""
+    return rows(reported(task.best, inclusive_tpot=request.inclusive_tpot), budget(request))
+
+
+def question(result: SearchResult) -> list[str]:
+    """What was asked: model, system, workload and limits."""
+    request = result.request
+    systems = " + ".join(dict.fromkeys([request.system, request.decode_system or request.system]))
+    versions = ", ".join(dict.fromkeys(f"{task.backend} {task.version}" for task in result.by_backend.values()))
+    if request.total_gpus is not None:
+        gpus = f"{request.total_gpus} GPUs of {systems}"
+    elif request.target_request_rate is not None:
+        gpus = f"{request.target_request_rate:g} requests/s on {systems}"
+    else:
+        gpus = f"{request.target_concurrency:g} concurrent requests on {systems}"
+    workload = f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens"
+    if request.nextn:
+        workload += f", {request.nextn} drafts a step ({request.nextn_accepted:g} accepted)"
+    return [f"{request.model_path}: {gpus}, {versions}", f"{workload}; {_limits(request)}; {request.database_mode}"]
+
+
+def _limits(request: SearchRequest) -> str:
+    last = f"TPOT {request.tpot:g} ms" if request.request_latency is None else f"request {request.request_latency:g} ms"
+    return f"limits TTFT {request.ttft:g} ms, {last}"
+
+
+def headline(result: SearchResult) -> str:
+    """The best configuration in one line; only for a result that has one."""
+    task = result.winner
+    assert task is not None
+    row = top_rows(task, result.request)[0]
+    tpot = "" if row.tpot_ms is None else f", TPOT {row.tpot_ms:.2f} ms"
+    return (
+        f"{task.name}: {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}; "
+        f"{row.replicas} x ({composition(row.workers)}) on {row.gpus} GPUs, TTFT {row.ttft_ms:.2f} ms{tpot}"
+    )
+
+
+def comparison(result: SearchResult) -> str:
+    """By how much the winner beats the best of the other experiments, as the end of a phrase; empty without another."""
+    winner = result.winner
+    others = [task for task in result.tasks.values() if task is not winner and task.score > 0 and task.meets_target]
+    if winner is None or not others:
+        return ""
+    second = max(others, key=lambda task: task.score)
+    ratio = winner.score / second.score
+    first = top_rows(second, result.request)[0]
+    if budget(result.request) is None:
+        return f", {ratio:.2f}x fewer GPUs than {second.name} ({first.gpus})"
+    return f", {ratio:.2f}x the best {second.name} ({first.tokens_per_s_per_gpu:.2f})"
+
+
+def composition(workers: tuple[Worker, ...]) -> str:
+    """The workers of a replica in words: `5 x tp4 b1 prefill + 3 x tp4 b64 decode`."""
+    return " + ".join(f"{describe(worker)} {'' if worker.role == 'agg' else worker.role}".strip() for worker in workers)
+
+
+def answer(result: SearchResult) -> list[str]:
+    """The best configuration and its figures, several lines."""
+    task = result.winner
+    if task is None:
+        return []
+    row = top_rows(task, result.request)[0]
+    tpot = "" if row.tpot_ms is None else f"TPOT {row.tpot_ms:.2f} ms, "
+    return [
+        f"Best: {task.name}, {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}",
+        f"  {row.replicas} replica{'s' if row.replicas != 1 else ''} of {composition(row.workers)}, {row.gpus} GPUs",
+        f"  {row.tokens_per_s:,.2f} tokens/s, {row.tokens_per_s_per_user:.2f} tokens/s/user, {row.requests_per_s:.2f} "
+        f"requests/s, {row.concurrency} in flight",
+        f"  TTFT {row.ttft_ms:.2f} ms, {tpot}request {row.request_latency_ms:.2f} ms",
+    ]
+
+
+def reasons(explanation: Explanation) -> list[str]:
+    """What holds the best row back, and where its memory goes."""
+    lines = [f"  limited by {_BINDING[explanation.binding]}"]
+    if explanation.next_batch is not None:
+        lines.append(f"  batch {explanation.next_batch}: {explanation.next_batch_reason}")
+    lines += [
+        f"  memory {use.role}: {use.total:.1f} of {use.capacity:.1f} GiB (weights {use.weights:.1f}, activations "
+        f"{use.activations:.1f}, KV {use.kvcache:.1f} of {use.kv_budget:.1f}, other {use.nccl + use.others:.1f})"
+        for use in explanation.memory
+    ]
+    return lines
+
+
+_BINDING = {
+    "ttft": "the TTFT limit",
+    "tpot": "the TPOT limit",
+    "request_latency": "the request latency limit",
+    "memory": "GPU memory",
+    "kv_memory": "room for the KV cache",
+    "missing_data": "missing measurements beyond it",
+    "grid": "the largest batch tried",
+    "prefill": "the prefill workers",
+    "decode": "the decode workers",
+}
+
+
+def failure(result: SearchResult) -> AicjaxError | None:
+    """The error that ends a run without a configuration within the limits; None when there is one."""
+    winner = result.winner
+    if winner is None:
+        errors = result.errors
+        worst = max(errors.values(), key=lambda error: isinstance(error, NoFeasible))
+        return type(worst)("; ".join(f"{name}: {error}" for name, error in errors.items()))
+    if winner.meets_target:
+        return None
+    name, value, limit = _missed(winner, result.request)
+    excess = (value / limit - 1) * 100
+    return NoFeasible(
+        f"No configuration meets {name} = {limit:g} ms; the nearest by throughput, {headline(result)}, "
+        f"misses it by {excess:.1f} %."
+    )
+
+
+def _missed(task: TaskResult, request: SearchRequest) -> tuple[str, float, float]:
+    first = frames.row(task.best, 0)
+    if request.request_latency is not None:
+        return "request_latency", first["request_latency"], request.request_latency
+    return "tpot", first["tpot"], request.tpot
