@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the whole suite: one CPU device, one BLAS thread, strict promotion, reproducible property tests."""
+"""Settings of the whole suite: one CPU device, one BLAS thread, strict dtypes, reproducible property tests."""
 
 import os
 
 # Read by jax and by BLAS when they are first imported.
 os.environ.update(
     JAX_PLATFORMS="cpu",
-    JAX_NUMPY_RANK_PROMOTION="raise",
     JAX_NUMPY_DTYPE_PROMOTION="strict",
     OMP_NUM_THREADS="1",
     OPENBLAS_NUM_THREADS="1",

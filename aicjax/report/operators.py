@@ -12,7 +12,6 @@ from rich.table import Table
 
 from aicjax._results import MissingData, Provenance
 
-
 if TYPE_CHECKING:
     from aicjax.ops.query import OpTimes
 
