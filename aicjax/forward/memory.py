@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aicjax import quant
-from aicjax._results import InputError
+from aicjax._results import DataError, InputError
 from aicjax.forward.kv_budget import check_fraction, derived_fraction, engine_fraction, kv_budget_bytes
 from aicjax.forward.kv_curve import KvCurve
 from aicjax.hardware import System
@@ -258,7 +258,7 @@ def bind_memory(
         parallels=tuple(parallels),
         weights_bytes=np.array(weights, dtype=np.float64),
         activation_bytes_per_token=np.array([row_bytes * by_tp[ACTIVATION_TP.index(tp)] for tp in tabled_tp]),
-        nccl_bytes=np.array([system.nccl_mem_bytes[tp] for tp in tabled_tp], dtype=np.float64),
+        nccl_bytes=np.array([_nccl_bytes(system, tp) for tp in tabled_tp], dtype=np.float64),
         others_bytes=system.other_mem_bytes * (1 + constants.other_overhead),
         capacity_bytes=float(system.mem_capacity_bytes),
         kv_curve=KvCurve.stack(
@@ -268,3 +268,9 @@ def bind_memory(
         version=version,
         constants=constants,
     )
+
+
+def _nccl_bytes(system: System, gpus: int) -> int:
+    if gpus not in system.nccl_mem_bytes:
+        raise DataError(f"System {system.name} states no memory of the collectives library for {gpus} GPUs.")
+    return system.nccl_mem_bytes[gpus]

@@ -15,4 +15,3 @@ from aicjax.models.quantisation import Quantisation as Quantisation
 from aicjax.models.quantisation import infer_quantisation as infer_quantisation
 from aicjax.models.resolve import resolve_quantisation as resolve_quantisation
 from aicjax.models.slim import slim_config as slim_config
-from aicjax.models.slim import write_slim as write_slim

@@ -27,7 +27,7 @@ def check_parallel(model: ModelConfig, parallel: Parallel, backend: str) -> None
         raise InputError("tp", parallel.tp, f"a divisor of the {model.num_heads} query heads of {model.name}")
     if min(parallel.tp, ACTIVATION_TP[-1]) not in ACTIVATION_TP:
         raise InputError("tp", parallel.tp, f"one of {list(ACTIVATION_TP)}, or more than {ACTIVATION_TP[-1]}")
-    if model.is_moe:
+    if model.is_moe or parallel.moe_tp * parallel.moe_ep > 1:
         _check_experts(model, parallel)
     if parallel.cp > 1:
         _check_context_parallel(model, parallel, backend)
@@ -42,7 +42,7 @@ def _check_experts(model: ModelConfig, parallel: Parallel) -> None:
             f"of one width (tp x dp x cp = moe_tp x moe_ep), where tp x dp x cp = {parallel.tp} x {parallel.dp} x "
             f"{parallel.cp} = {attention} and moe_tp x moe_ep = {parallel.moe_tp} x {parallel.moe_ep} = {experts}",
         )
-    if model.num_experts < parallel.moe_ep:
+    if model.is_moe and model.num_experts < parallel.moe_ep:
         raise InputError("moe_ep", parallel.moe_ep, f"at most the {model.num_experts} experts of {model.name}")
 
 

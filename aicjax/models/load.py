@@ -92,7 +92,7 @@ def parse_config(
         context_length=fields.required("max_position_embeddings"),
         intermediate_size=fields.first("intermediate_size"),
         num_experts=experts,
-        topk=fields.first("num_experts_per_tok", "top_k_experts", "moe_top_k"),
+        topk=fields.first("num_experts_per_tok", "top_k_experts", "moe_top_k", "num_experts_per_token"),
         moe_intermediate_size=fields.first_nonzero("moe_intermediate_size", "intermediate_size"),
         qk_norm=facts.get("qk_norm", False),
         is_moe=kind.is_moe(experts, extra),

@@ -72,7 +72,7 @@ class ConfigFields:
     architecture: str
     root: Mapping[str, Any]
     text: Mapping[str, Any]
-    layers: int = 0
+    layers: int
 
     def required(self, key: str) -> Any:
         """The value of a field that must be there."""

@@ -18,6 +18,7 @@ from aicjax import _paths
 
 _PATTERN_LISTS = ("modules_to_not_convert", "exclude_modules", "ignore")
 _ALGORITHM_KEYS = ("quant_algo", "quantization_algo", "quant_method")
+_LINE = 100  # characters of an object that stays on one line of the file
 
 
 def slim_config(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -48,13 +49,18 @@ def slim_config(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | 
 def write_slim(name: str, slim: Mapping[str, Any], directory: Path) -> Path:
     """Write one reduced config as `<directory>/<name>.json`, `/` in the name spelled `--`; one field a line."""
     path = directory / f"{name.replace('/', '--')}.json"
-    lines = [f' "{key}": {{\n' + ",\n".join(_lines(slim[key])) + "\n }" for key in slim]
-    path.write_text(f'{{\n "model": {json.dumps(name)},\n' + ",\n".join(lines) + "\n}\n")
+    path.write_text(_text({"model": name} | slim) + "\n")
     return path
 
 
-def _lines(fields: Mapping[str, Any]) -> list[str]:
-    return [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in fields.items()]
+def _text(value: Any, indent: str = "") -> str:
+    """JSON with objects opened up where they are long, and everything else on the line of its key."""
+    line = json.dumps(value)
+    if not isinstance(value, Mapping) or len(line) <= _LINE:
+        return line
+    inner = indent + " "
+    fields = (f"{inner}{json.dumps(key)}: {_text(part, inner)}" for key, part in value.items())
+    return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
 
 
 def _only(fields: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:

@@ -29,8 +29,6 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
         "linear_heads": linear["num_heads"],
         "linear_head_dim": linear["head_dim"],
         "linear_conv_kernel": linear.get("short_conv_kernel_size", _DEFAULT_CONV_KERNEL),
-        "topk": fields.first_nonzero("num_experts_per_tok", "num_experts_per_token"),
-        "expert_size": fields.first("moe_intermediate_size"),
         "latent_size": fields.first("routed_expert_hidden_size"),
         "shared_experts": fields.first("num_shared_experts"),
         "dense_layers": fields.first("first_k_dense_replace"),
