@@ -6,6 +6,7 @@ import os
 # Read by jax and by BLAS when they are first imported.
 os.environ.update(
     JAX_PLATFORMS="cpu",
+    JAX_ENABLE_COMPILATION_CACHE="false",
     JAX_NUMPY_DTYPE_PROMOTION="strict",
     OMP_NUM_THREADS="1",
     OPENBLAS_NUM_THREADS="1",
