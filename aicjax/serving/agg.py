@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._types import FloatScalar
 from aicjax._units import MS_PER_S
 from aicjax.constants import ServingConstants
+
+AnyArray = Array | np.ndarray
 
 
 class AggPoint(NamedTuple):
@@ -58,10 +61,10 @@ class AggCurves(NamedTuple):
         decode_rest: Everything of a decode step but attention, per batch.
     """
 
-    shared: Float[Array, "config token"]
-    context_attention: Float[Array, "config ctx"]
-    decode_attention: Float[Array, "config row"]
-    decode_rest: Float[Array, "config batch"]
+    shared: Float[AnyArray, "config token"]
+    context_attention: Float[AnyArray, "config ctx"]
+    decode_attention: Float[AnyArray, "config row"]
+    decode_rest: Float[AnyArray, "config batch"]
 
 
 class AggGather(NamedTuple):
@@ -74,13 +77,13 @@ class AggGather(NamedTuple):
         batch, prefill_steps, chunks, drains: Fields of `AggPoint`.
     """
 
-    shared: Int[Array, "batch ctx"]
-    mixed_rows: Int[Array, "batch ctx"]
-    decode_rows: Int[Array, " batch"]
-    batch: Float[Array, " batch"]
-    prefill_steps: Float[Array, "batch ctx"]
-    chunks: Float[Array, " ctx"]
-    drains: Bool[Array, "batch ctx"]
+    shared: Int[AnyArray, "batch ctx"]
+    mixed_rows: Int[AnyArray, "batch ctx"]
+    decode_rows: Int[AnyArray, " batch"]
+    batch: Float[AnyArray, " batch"]
+    prefill_steps: Float[AnyArray, "batch ctx"]
+    chunks: Float[AnyArray, " ctx"]
+    drains: Bool[AnyArray, "batch ctx"]
 
 
 class AggSetting(NamedTuple):
@@ -215,5 +218,5 @@ def agg_points(
     return jax.vmap(per_config)(curves, replicas)
 
 
-def _take(curve: Float[Array, " knot"], index: Int[Array, "..."]) -> Float[Array, "..."]:
-    return curve.at[index].get(mode="promise_in_bounds")
+def _take(curve: Float[AnyArray, " knot"], index: Int[AnyArray, "..."]) -> Float[Array, "..."]:
+    return jnp.asarray(curve).at[index].get(mode="promise_in_bounds")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of a search: model, number formats and layouts of each role, bound to the tables once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aicjax._results import AicjaxError, InputError
+from aicjax.constants import Constants, load_constants
+from aicjax.forward.bound import BoundModel, bind
+from aicjax.forward.memory import WorkerMemory, bind_memory
+from aicjax.hardware import System, load_system
+from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
+from aicjax.ops.records import OpLists
+from aicjax.search.request import EstimateRequest, SearchRequest, check_accepted
+from aicjax.search.result import Refusal
+from aicjax.search.space import Role
+from aicjax.serving.backends import BackendRules, load_backend
+from aicjax.serving.load import Load
+from aicjax.tables import resolve_version
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where and how a model runs, before its layouts are chosen.
+
+    Attributes:
+        role: `agg`, `prefill` or `decode`.
+        model: The model.
+        system: GPU system.
+        backend: Engine.
+        version: Version of the measured tables.
+        quantisation: Number formats.
+        rules: Switches of the engine.
+        constants: Empirical numbers of the engine.
+        load: The requests.
+        database_mode: How operators without measurements are answered.
+        attention_backend: Attention kernel to prefer.
+    """
+
+    role: Role
+    model: ModelConfig
+    system: System
+    backend: str
+    version: str
+    quantisation: Quantisation
+    rules: BackendRules
+    constants: Constants
+    load: Load
+    database_mode: str
+    attention_backend: str | None
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A role in all its layouts.
+
+    Attributes:
+        deployment: Where and how it runs.
+        layouts: Layouts that can be priced.
+        op_lists: Operators of each layout.
+        memory: Memory of each layout.
+        refused: Layouts that cannot.
+    """
+
+    deployment: Deployment
+    layouts: tuple[Parallel, ...]
+    op_lists: tuple[OpLists, ...]
+    memory: WorkerMemory
+    refused: tuple[Refusal, ...]
+
+
+def resolve_load(request: SearchRequest | EstimateRequest, model: ModelConfig) -> Load:
+    """The requests of a search, with the draft depth of the checkpoint where `nextn` is `auto`."""
+    nextn = model.draft_layers if request.nextn == "auto" else int(request.nextn)
+    check_accepted(nextn, request.nextn_accepted)
+    return Load(request.isl, request.osl, request.cached_tokens, nextn, request.nextn_accepted or 0.0)
+
+
+def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -> Deployment:
+    """A role of a request on one engine.
+
+    Raises:
+        InputError: An unknown model, system, version or format.
+    """
+    model = load_model(request.model_path)
+    decode_system = request.decode_system if role == "decode" else None
+    system = load_system(decode_system or request.system)
+    version = resolve_version(system.name, backend, request.backend_version)
+    quantisation = resolve_quantisation(
+        model, system, backend, version, request.quant_modes, role_runs_prefill=role != "decode"
+    )
+    return Deployment(
+        role=role,
+        model=model,
+        system=system,
+        backend=backend,
+        version=version,
+        quantisation=quantisation,
+        rules=load_backend(backend),
+        constants=load_constants(backend, request.constants),
+        load=resolve_load(request, model),
+        database_mode=request.database_mode,
+        attention_backend=request.attention_backend,
+    )
+
+
+def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequence[Refusal] = ()) -> Worker:
+    """A role with the layouts that its model can be cut into.
+
+    Raises:
+        InputError: None of the layouts is valid, or there is none; the first refusal is the reason.
+    """
+    kept: list[Parallel] = []
+    lists: list[OpLists] = []
+    refusals = list(refused)
+    for layout in layouts:
+        try:
+            lists.append(op_lists(*_priced(deployment, layout)))
+        except InputError as error:
+            refusals.append(Refusal(layout.label, deployment.role, str(error)))
+        else:
+            kept.append(layout)
+    if not kept:
+        raise _nothing_to_try(deployment, refusals)
+    memory = bind_memory(
+        deployment.system,
+        deployment.backend,
+        deployment.version,
+        deployment.model,
+        kept,
+        lists,
+        deployment.quantisation,
+        deployment.constants.memory,
+        deployment.load.nextn,
+    )
+    return Worker(deployment, tuple(kept), tuple(lists), memory, tuple(refusals))
+
+
+class Engine:
+    """Workers that run the same formats on the same tables, bound together: a layout they share is bound once."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._rows = {
+            layout: (row, lists)
+            for row, (layout, lists) in enumerate(
+                {layout: lists for w in workers for layout, lists in zip(w.layouts, w.op_lists, strict=True)}.items()
+            )
+        }
+        first = workers[0].deployment
+        self.bound: BoundModel = bind(
+            first.system,
+            first.backend,
+            first.version,
+            [lists for _, lists in self._rows.values()],
+            mode=first.database_mode,
+            constants=first.constants,
+            attention_backend=first.attention_backend,
+        )
+
+    def rows(self, worker: Worker) -> list[int]:
+        """Position of each layout of a worker on the config axis."""
+        return [self._rows[layout][0] for layout in worker.layouts]
+
+
+def engine_key(deployment: Deployment) -> tuple:
+    """What two workers must share to be bound together."""
+    return (deployment.system.name, deployment.backend, deployment.version, deployment.quantisation)
+
+
+def _priced(deployment: Deployment, layout: Parallel) -> tuple:
+    return (deployment.model, layout, deployment.quantisation, deployment.backend, deployment.load.nextn)
+
+
+def _nothing_to_try(deployment: Deployment, refusals: Sequence[Refusal]) -> AicjaxError:
+    where = f"{deployment.model.name} on {deployment.backend}"
+    if refusals:
+        return InputError(f"{deployment.role} layouts", refusals[0].layout, f"valid for {where}: {refusals[0].reason}")
+    return InputError(
+        f"{deployment.role} layouts",
+        "none",
+        f"some of the candidate lists within the GPU budget ({where}: no combination has an allowed number of GPUs)",
+    )

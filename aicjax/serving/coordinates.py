@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects the coordinates at which several estimates need step times, so that one compiled call answers them all."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aicjax.forward.bound import StepCurves, step_queries
+from aicjax.forward.steps import StepQueries
+
+# Part of a step: the curve it is read from, and the names of its coordinates.
+_PARTS = {
+    "context_rest": ("context_tokens", "context_last"),
+    "context_attention": ("prefill_batch", "prefill_new", "prefill_prefix"),
+    "generation_rest": ("generation_rows",),
+    "generation_attention": ("decode_rows", "decode_length"),
+}
+
+
+class Places(NamedTuple):
+    """Where the values of one request for step times lie.
+
+    Attributes:
+        part: Part of a step.
+        start, stop: Range of its distinct coordinates on the curve.
+        inverse: Position within that range of each coordinate asked for, in the shape asked for.
+    """
+
+    part: str
+    start: int
+    stop: int
+    inverse: NDArray[np.int32]
+
+    def curve(self, curves: StepCurves) -> NDArray[np.float32]:
+        """Values at the distinct coordinates [config, distinct], ms."""
+        return getattr(curves, f"{self.part}_ms")[:, self.start : self.stop]
+
+    def values(self, curves: StepCurves) -> NDArray[np.float64]:
+        """Values at the coordinates asked for [config, ...], ms."""
+        return self.curve(curves)[:, self.inverse].astype(np.float64)
+
+
+class Coordinates:
+    """A growing list of distinct coordinates for each part of a step."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, list[NDArray[np.int64]]] = {part: [] for part in _PARTS}
+        self._sizes = dict.fromkeys(_PARTS, 0)
+
+    def context_rest(self, tokens: ArrayLike, last_tokens: ArrayLike) -> Places:
+        """Prefill without attention over `tokens`, of which `last_tokens` reach the vocabulary projection."""
+        return self._add("context_rest", tokens, last_tokens)
+
+    def context_attention(self, batch: ArrayLike, new_tokens: ArrayLike, prefix: ArrayLike) -> Places:
+        """Prefill attention of `batch` prompts with `new_tokens` after `prefix` cached ones."""
+        return self._add("context_attention", batch, new_tokens, prefix)
+
+    def generation_rest(self, rows: ArrayLike) -> Places:
+        """Decode without attention over query rows."""
+        return self._add("generation_rest", rows)
+
+    def generation_attention(self, rows: ArrayLike, kv_len: ArrayLike) -> Places:
+        """Decode attention of query rows at a cached length."""
+        return self._add("generation_attention", rows, kv_len)
+
+    def queries(self) -> StepQueries:
+        """All coordinates, as `BoundModel.evaluate` takes them."""
+        groups = {}
+        for part, names in _PARTS.items():
+            if self._blocks[part]:
+                groups |= dict(zip(names, np.concatenate(self._blocks[part], axis=1), strict=True))
+        return step_queries(**groups)
+
+    def _add(self, part: str, *columns: ArrayLike) -> Places:
+        arrays = np.broadcast_arrays(*(np.asarray(column, np.int64) for column in columns))
+        flat = np.stack([array.ravel() for array in arrays])
+        distinct, index = np.unique(flat, axis=1, return_inverse=True)
+        start = self._sizes[part]
+        self._sizes[part] = stop = start + distinct.shape[1]
+        self._blocks[part].append(distinct)
+        return Places(part, start, stop, index.reshape(arrays[0].shape).astype(np.int32))
