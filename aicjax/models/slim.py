@@ -49,7 +49,7 @@ def slim_config(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | 
 def write_slim(name: str, slim: Mapping[str, Any], directory: Path) -> Path:
     """Write one reduced config as `<directory>/<name>.json`, `/` in the name spelled `--`; one field a line."""
     path = directory / f"{name.replace('/', '--')}.json"
-    path.write_text(_text({"model": name} | slim) + "\n")
+    path.write_text(_text({"model": name, **slim}) + "\n")
     return path
 
 
