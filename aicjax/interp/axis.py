@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from aicjax.interp.counts import pick
+
 PAD_KNOT = np.float32(3e38)  # beyond every coordinate; finite, so that differences of pads are not NaN
 NO_KEY = -1
 
@@ -37,8 +39,11 @@ def neighbour_keys(measured: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def interval(knots: Float[Array, " knot"], coordinate: Float[Array, "*point"]) -> Int[Array, "*point"]:
-    """Interval of the shared axis that holds each coordinate, 0 (below all knots) to the number of knots."""
-    return jnp.searchsorted(knots, coordinate, side="right").astype(jnp.int32)
+    """Interval of the shared axis that holds each coordinate, 0 (below all knots) to the number of knots.
+
+    Counts the knots at or below, which on a hundred knots compiles and runs faster than a binary search.
+    """
+    return jnp.sum(knots <= coordinate[..., None], axis=-1, dtype=jnp.int32)
 
 
 def enclosing(
@@ -63,9 +68,9 @@ def enclosing(
     """
     low = jnp.maximum(lower, 0)
     high = jnp.maximum(upper, 0)
-    at = knots[low]
+    at = pick(knots, low)
     exact = (lower >= 0) & (at == coordinate)
     inside = exact | ((lower >= 0) & (upper >= 0))
-    span = jnp.where(inside & ~exact, knots[high] - at, 1.0)
+    span = jnp.where(inside & ~exact, pick(knots, high) - at, 1.0)
     weight = jnp.where(exact | ~inside, 0.0, (coordinate - at) / span)
     return low, jnp.where(exact, low, high), weight, exact, inside

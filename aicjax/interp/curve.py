@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from aicjax._results import Provenance
-from aicjax.interp.axis import PAD_KNOT, enclosing, neighbour_keys
+from aicjax.interp.axis import PAD_KNOT, enclosing, interval, neighbour_keys
+from aicjax.interp.counts import pick
 
 TAIL = 3  # boundary points whose median utilisation holds a token curve beyond its range
 
@@ -49,16 +50,17 @@ def size_latency(
 
 
 def _one_size_curve(knots, latency_ms, count, size):
-    at = jnp.searchsorted(knots, size, side="right").astype(jnp.int32)
+    at = interval(knots, size)
     low = jnp.clip(at - 1, 0, jnp.maximum(count - 1, 0))
     high = jnp.clip(at, 0, jnp.maximum(count - 1, 0))
-    exact = (at > 0) & (knots[low] == size)
+    below, at_below = pick(knots, low), pick(latency_ms, low)
+    exact = (at > 0) & (below == size)
     inside = (at > 0) & (at < count)
-    span = jnp.where(inside, knots[high] - knots[low], 1.0)
-    between = latency_ms[low] + (latency_ms[high] - latency_ms[low]) * (size - knots[low]) / span
-    held = latency_ms[low] * (size / knots[low])
-    value = jnp.where(exact, latency_ms[low], jnp.where(inside, between, held))
-    found = (count > 0) & (exact | inside | ((size > 0) & (latency_ms[low] > 0)))
+    span = jnp.where(inside, pick(knots, high) - below, 1.0)
+    between = at_below + (pick(latency_ms, high) - at_below) * (size - below) / span
+    held = at_below * (size / below)
+    value = jnp.where(exact, at_below, jnp.where(inside, between, held))
+    found = (count > 0) & (exact | inside | ((size > 0) & (at_below > 0)))
     code = jnp.where(exact, Provenance.EXACT, jnp.where(inside, Provenance.INTERPOLATED, Provenance.HELD))
     return jnp.where(found, value, jnp.nan), jnp.where(found, code, Provenance.MISSING).astype(jnp.int32)
 
@@ -145,10 +147,14 @@ def token_utilization(
         `(latency_ms, utilization, provenance)`: linear between points; beyond the ends (and on a curve of a single
         point) the median utilisation of the end holds.
     """
-    low, high, weight, exact, inside = enclosing(knots, curves.lower[curve, at], curves.upper[curve, at], tokens)
-    first, second = curves.latency_ms[curve, low], curves.latency_ms[curve, high]
+    low, high, weight, exact, inside = enclosing(
+        knots, pick(curves.lower, curve, at), pick(curves.upper, curve, at), tokens
+    )
+    first, second = pick(curves.latency_ms, curve, low), pick(curves.latency_ms, curve, high)
     between = first + (second - first) * weight
-    held = jnp.where(tokens < curves.first[curve], curves.low_utilization[curve], curves.high_utilization[curve])
+    held = jnp.where(
+        tokens < pick(curves.first, curve), pick(curves.low_utilization, curve), pick(curves.high_utilization, curve)
+    )
     latency = jnp.where(inside, between, sol_ms / held)
     code = jnp.where(exact, Provenance.EXACT, jnp.where(inside, Provenance.INTERPOLATED, Provenance.HELD))
     return latency, jnp.where(inside, sol_ms / between, held), code.astype(jnp.int32)

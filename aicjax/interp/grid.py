@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._results import Provenance
-from aicjax.interp.axis import NO_KEY, enclosing, interval, neighbour_keys
+from aicjax.interp.axis import enclosing, interval, neighbour_keys
+from aicjax.interp.counts import pick
 
 ANCHORS = 4  # leaves that hold a query beyond the range; the next one sets the radius
 HOLD_BLOCK = 64  # queries that share one decision whether anything must be held
@@ -157,18 +158,21 @@ def _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, s
     branch = jnp.arange(2)[:, None]
     outer_at, inner_at = interval(outer_knots, outer), interval(inner_knots, inner)
     low, high, weight, outer_exact, outer_inside = enclosing(
-        outer_knots, slice_.outer_lower[branch, outer_at], slice_.outer_upper[branch, outer_at], outer[None]
+        outer_knots,
+        pick(slice_.outer_lower, branch, outer_at),
+        pick(slice_.outer_upper, branch, outer_at),
+        outer[None],
     )
     row = jnp.stack([low, high], 1)
     at = (branch[:, None], row, inner_at)
     first, second, share, inner_exact, inner_inside = enclosing(
-        inner_knots, slice_.inner_lower[at], slice_.inner_upper[at], inner[None, None]
+        inner_knots, pick(slice_.inner_lower, *at), pick(slice_.inner_upper, *at), inner[None, None]
     )
-    left = slice_.latency_ms[branch[:, None], row, first]
-    value = left + (slice_.latency_ms[branch[:, None], row, second] - left) * share
+    left = pick(slice_.latency_ms, branch[:, None], row, first)
+    value = left + (pick(slice_.latency_ms, branch[:, None], row, second) - left) * share
     usable = jnp.stack([outer_inside, outer_inside & ~outer_exact], 1) & inner_inside
 
-    side_roof = sol(head, outer_knots[row], inner[None, None])
+    side_roof = sol(head, pick(outer_knots, row), inner[None, None])
     value, one_sided = _pair(value, usable, side_roof, roof[None, None], weight, outer_exact, sqrt_outer, axis=1)
     usable = usable.any(1) & jnp.stack([slice_.branch_inside, slice_.branch_count > 1])[:, None]
     exact = outer_exact & inner_exact[:, 0]
@@ -254,6 +258,3 @@ def _held_utilization(slice_, head_sq, outer_log2, inner_log2):
     weight = jnp.where(tied, distance <= radius * (1 + TIE), weight)
     weight = jnp.where(measured, weight, 0.0)
     return jnp.sum(weight * slice_.leaf_utilization) / jnp.sum(weight)
-
-
-__all__ = ["NO_KEY", "GridSlice", "bind_slice", "empty_slice", "grid_latency"]

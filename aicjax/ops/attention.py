@@ -13,6 +13,7 @@ from aicjax import quant
 from aicjax._results import Provenance
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
+from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.interp.grid import GridSlice, grid_latency
 from aicjax.ops.attention_tables import (
     SliceKey,
@@ -195,7 +196,7 @@ def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constant
 
 def _chunk(new, cp):
     """Tokens of one zig-zag chunk of a context-parallel rank."""
-    return jnp.maximum(1, -(-new // (2 * cp)))
+    return jnp.maximum(1, ceil_div(new, 2 * cp))
 
 
 def _context_extra_ms(rows, memory, constants):
@@ -224,10 +225,10 @@ def generation_attention_latency(
                 hardware.peak[row.dtype], hardware.mem_bw,
             )  # fmt: skip
 
-        low = jnp.maximum(1, (length * (10 - DECODE_SPREAD_TENTHS)) // 10)
-        high = jnp.maximum(low, (length * (10 + DECODE_SPREAD_TENTHS)) // 10)
+        low = jnp.maximum(1, floor_div(length * (10 - DECODE_SPREAD_TENTHS), 10))
+        high = jnp.maximum(low, floor_div(length * (10 + DECODE_SPREAD_TENTHS), 10))
         step = jnp.arange(DECODE_SAMPLES)[:, None]
-        lengths = (low + ((high - low) * step) // (DECODE_SAMPLES - 1)).reshape(-1).astype(jnp.float32)
+        lengths = (low + floor_div((high - low) * step, DECODE_SAMPLES - 1)).reshape(-1).astype(jnp.float32)
         knots = (rows.outer_knots, rows.inner_knots)
         batches = jnp.tile(batch, DECODE_SAMPLES)
         latency, code = grid_latency(row.slices, *knots, batches, lengths, row.heads, sol, sqrt_outer=False)

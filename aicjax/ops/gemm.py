@@ -14,6 +14,7 @@ from aicjax import quant
 from aicjax._results import Provenance
 from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT, interval
+from aicjax.interp.counts import pick
 from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
 from aicjax.interp.sites import NO_SITE, choose_sites, token_segments
 from aicjax.ops import scales
@@ -256,13 +257,18 @@ def gemm_latency(
     count = tokens[transform]
     sol = gemm_sol(rows, count, hardware)
     index = jnp.arange(rows.n.shape[0])[:, None]
-    curve = rows.curve[index, segment[transform]]
-    weight = rows.weight[index, segment[transform]]
+    curve = pick(rows.curve, index, segment[transform])
+    weight = pick(rows.weight, index, segment[transform])
     safe = jnp.maximum(curve, 0)
     peak = hardware.peak[rows.dtype][:, None, None]
     each = jnp.broadcast_to(count[..., None], curve.shape)
     site_sol = gemm_sol_ms(
-        each, rows.curve_n[safe], rows.curve_k[safe], rows.element_bytes[:, None, None], peak, hardware.mem_bw
+        each,
+        pick(rows.curve_n, safe),
+        pick(rows.curve_k, safe),
+        rows.element_bytes[:, None, None],
+        peak,
+        hardware.mem_bw,
     )
     located = jnp.broadcast_to(at[transform][..., None], curve.shape)
     latency, utilization, code = token_utilization(rows.curves, rows.knots, safe, each, located, site_sol)

@@ -12,8 +12,10 @@ import numpy as np
 from aicjax._results import InputError, Provenance
 from aicjax.constants import OpConstants, load_constants
 from aicjax.hardware import System
+from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.interp.sites import NEIGHBOURS
 from aicjax.ops import attention, comm, gemm, traffic
+from aicjax.ops.attention_tables import backend_lanes
 from aicjax.ops.records import (
     P2P,
     AllReduce,
@@ -147,7 +149,7 @@ def _bind(where, ops: Sequence[Any], measured: bool):
 @eqx.filter_jit
 def _token_driven(rows, tokens, splits, hardware: Hardware):
     divisor, split = splits
-    counts = (-(-(tokens // divisor) // split)).astype(jnp.float32)
+    counts = ceil_div(floor_div(tokens, divisor), split).astype(jnp.float32)
     if isinstance(rows, gemm.GemmRows):
         own = jnp.arange(counts.shape[0], dtype=jnp.int32)
         return *gemm.gemm_latency(rows, own, counts, hardware), gemm.gemm_sol(rows, counts, hardware)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from aicjax._results import DataError, Provenance
 from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT, interval
+from aicjax.interp.counts import pick
 from aicjax.ops.records import Gemm
 from aicjax.tables import first_rows, read_rows
 
@@ -138,6 +139,6 @@ def _cost(rows: ScaleRows, table: int, tokens):
     high = jnp.clip(interval(knots, held), 1, jnp.maximum(count - 1, 1))
     low = high - 1
     index = jnp.arange(rows.cost_ms.shape[1])[:, None]
-    first, second = rows.cost_ms[table][index, low], rows.cost_ms[table][index, high]
-    share = (held - knots[low]) / (knots[high] - knots[low])
+    first, second = pick(rows.cost_ms[table], index, low), pick(rows.cost_ms[table], index, high)
+    share = (held - pick(knots, low)) / (pick(knots, high) - pick(knots, low))
     return first + (second - first) * share, tokens / held

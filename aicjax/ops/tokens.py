@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._results import Provenance
 from aicjax.hardware import System
+from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.interp.sites import NEIGHBOURS
 from aicjax.ops.comm import CommRows, bind_comm, comm_latency, comm_sol
 from aicjax.ops.gemm import GemmRows, bind_gemm, gemm_latency, gemm_sol, is_measured
@@ -138,5 +139,5 @@ def token_sol(
 
 def _counts(rows: TokenRows, tokens, last_tokens) -> Float[Array, "transform point"]:
     """Token count that each transform makes of a step's tokens, in integers."""
-    count = jnp.where(rows.last_only[:, None], last_tokens, tokens) // rows.divisor[:, None]
-    return (-(-count // rows.split[:, None])).astype(jnp.float32)
+    count = floor_div(jnp.where(rows.last_only[:, None], last_tokens, tokens), rows.divisor[:, None])
+    return ceil_div(count, rows.split[:, None]).astype(jnp.float32)
