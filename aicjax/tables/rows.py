@@ -11,7 +11,7 @@ from aicjax._results import DataError
 if TYPE_CHECKING:
     from aicjax.tables.sources import Source
 
-EMPTY = -1  # code of a text cell that is null, empty or of a source without the column
+EMPTY = -1  # code of a cell with an empty text or of a source without the column
 
 
 class Rows:
@@ -61,7 +61,7 @@ class Rows:
         return column in self._numbers or column in self._texts
 
     def number(self, column: str, missing: float | None = None) -> np.ndarray:
-        """Values of a column of numbers, int64 or float64 [row].
+        """Values of a column of numbers, int64 or float64 [row]; read-only, since rows are shared.
 
         Args:
             column: Its name.
@@ -74,11 +74,13 @@ class Rows:
             self._require(column, missing, "numbers")
             return np.full(len(self), missing)
         values, empty = self._numbers[column]
-        if empty is None:
-            return values
-        if missing is None:
-            raise self._empty_cell(column, empty)
-        return np.where(empty, missing, values)
+        if empty is not None:
+            if missing is None:
+                raise self._empty_cell(column, empty)
+            return np.where(empty, missing, values)
+        shared = values.view()
+        shared.flags.writeable = False
+        return shared
 
     def text(self, column: str, missing: str | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
         """Codes int32 [row] of a column of text and the vocabulary they index, in the order of first appearance.

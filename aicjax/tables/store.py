@@ -22,7 +22,7 @@ def read_rows(
 ) -> Rows | None:
     """Rows of a table from all of its sources, in source order and the order they were measured in.
 
-    Read once per process. Rows are shared: callers do not write into the arrays.
+    The rows last read are kept: asking again costs nothing.
 
     Args:
         system: Name of the system.
@@ -33,7 +33,7 @@ def read_rows(
         columns: Columns to read; all when None.
 
     Returns:
-        The rows, or None when no source has a file.
+        The rows, or None when no source has any.
 
     Raises:
         DataError: A file cannot be read or holds an impossible number; the message gives file, row and column.
@@ -42,13 +42,14 @@ def read_rows(
     return _read_rows(_paths.perfdb_dir(), system, backend, version, table, shared, wanted)
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def _read_rows(
     root: Path, system: str, backend: str, version: str, table: str, shared: bool, columns: tuple[str, ...] | None
 ) -> Rows | None:
     listed = sources(system, backend, version, table, shared)
     parts = [_read_source(listed, place, columns) for place, source in enumerate(listed) if source.exists]
-    return Rows.concatenate(parts) if parts else None
+    rows = Rows.concatenate(parts) if parts else None
+    return rows if rows is not None and len(rows) else None
 
 
 def _read_source(listed: Sequence[Source], place: int, columns: tuple[str, ...] | None) -> Rows:
@@ -59,9 +60,9 @@ def _read_source(listed: Sequence[Source], place: int, columns: tuple[str, ...] 
     numbers, texts = {}, {}
     for name, column in zip(data.column_names, data.columns, strict=True):
         if pa.types.is_dictionary(column.type):
-            texts[name] = _codes(column)
+            texts[name] = _codes(path, name, column)
         else:
-            numbers[name] = _values(path, name, column)
+            numbers[name] = (_values(path, name, column), None)
     count = data.num_rows
     rows = Rows(listed, np.full(count, place, np.int32), np.arange(count, dtype=np.int32), numbers, texts)
     return rows if kernels is None else rows.select(rows.is_in(_KERNEL, kernels))
@@ -80,23 +81,27 @@ def _read_file(path: Path, columns: tuple[str, ...] | None) -> pa.Table:
         raise DataError(f"{path}: cannot be read as parquet: {error}") from None
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, tuple[str, ...]]:
+def _codes(path: Path, name: str, column: pa.ChunkedArray) -> tuple[np.ndarray, tuple[str, ...]]:
     whole = column.unify_dictionaries().combine_chunks()
-    indices = whole.indices
-    if indices.null_count:
-        indices = indices.fill_null(EMPTY)
-    codes, vocabulary = indices.to_numpy(zero_copy_only=False).astype(np.int32), tuple(whole.dictionary.to_pylist())
+    codes, vocabulary = _array(path, name, whole.indices).astype(np.int32), tuple(whole.dictionary.to_pylist())
     if "" in vocabulary:
         codes[codes == vocabulary.index("")] = EMPTY
     return codes, vocabulary
 
 
-def _values(path: Path, name: str, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray | None]:
-    empty = column.is_null().to_numpy() if column.null_count else None
-    filled = column.fill_null(0) if column.null_count else column
-    values = filled.to_numpy().astype(np.float64 if pa.types.is_floating(column.type) else np.int64, copy=False)
-    wrong = ~(np.isfinite(values) & (values >= 0)) if values.dtype == np.float64 else values < 0
+def _values(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray:
+    values = _array(path, name, column.combine_chunks())
+    values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
+    wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         row = int(np.argmax(wrong))
         raise DataError(f"{path}: row {row}, column {name}: must be finite and not negative, but is {values[row]}")
-    return values, empty
+    return values
+
+
+def _array(path: Path, name: str, column: pa.Array) -> np.ndarray:
+    """The numbers of a column, read-only; not by its `to_numpy`, which imports pandas for 0.1 s."""
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise DataError(f"{path}: row {row}, column {name}: must not be empty")
+    return np.from_dlpack(column)
