@@ -32,7 +32,7 @@ def main() -> None:
             serving = worker(deploy(request, "agg", "trtllm"), layouts)
             budgets = [isl * prompts for prompts in (1, 2, 3, 4)]
             sweeps[isl, osl] = plan_agg_sweep(serving, BATCHES, budgets, coordinates)
-    engine = Engine([serving])
+    engine = Engine([sweep.worker for sweep in sweeps.values()])
     curves = engine.bound.evaluate(coordinates.queries())
     points = {key: sweep_points(sweep, curves, engine.rows(sweep.worker)) for key, sweep in sweeps.items()}
     seconds = time.perf_counter() - started

@@ -27,15 +27,17 @@ class _Request(BaseModel):
 
     model_path: str
     system: str = Field(validation_alias=AliasChoices("system", "system_name"))
-    decode_system: str | None = Field(None, validation_alias=AliasChoices("decode_system", "decode_system_name"))
+    decode_system: str | None = Field(
+        default=None, validation_alias=AliasChoices("decode_system", "decode_system_name")
+    )
     backend_version: str | None = None
     database_mode: DatabaseMode = "SILICON"
     constants: str = "reference"
     isl: Count
     osl: Count
-    prefix: int = Field(0, ge=0)
+    prefix: int = Field(default=0, ge=0)
     nextn: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
-    nextn_accepted: float | None = Field(None, ge=0)
+    nextn_accepted: float | None = Field(default=None, ge=0)
     free_gpu_memory_fraction: Fraction = None
     max_seq_len: Count | None = None
     attention_backend: str | None = None
@@ -105,7 +107,7 @@ class SearchRequest(_Request):
     osl: Count = 1000
     total_gpus: Count | None = None
     backend: Literal["trtllm", "sglang", "vllm", "auto"] = Field(
-        "trtllm", validation_alias=AliasChoices("backend", "backend_name")
+        default="trtllm", validation_alias=AliasChoices("backend", "backend_name")
     )
     ttft: Milliseconds = 2000.0
     tpot: Milliseconds = 30.0
@@ -180,7 +182,7 @@ class EstimateRequest(_Request):
 
     mode: Literal["agg", "disagg", "static", "static_ctx", "static_gen"] = "agg"
     backend: Literal["trtllm", "sglang", "vllm"] = Field(
-        "trtllm", validation_alias=AliasChoices("backend", "backend_name")
+        default="trtllm", validation_alias=AliasChoices("backend", "backend_name")
     )
     isl: Count = 1024
     osl: Count = 1024
@@ -267,6 +269,10 @@ def _rule(error: Any) -> str:
             return f"above {limits['gt']:g}"
         case "less_than_equal":
             return f"at most {limits['le']:g}"
+        case "int_parsing" | "int_from_float":
+            return "a whole number"
+        case "float_parsing":
+            return "a number"
         case "finite_number":
             return "a finite number"
         case "int_type" | "int_parsing" | "int_from_float":
