@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -14,12 +15,12 @@ PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTIN
 OTHER_FLAGS = {"--debug", "--help"}
 
 
-def _flags(command: object) -> set[str]:
+def _flags(command: Any) -> set[str]:
     own = {name for param in command.params for name in [*param.opts, *param.secondary_opts]}
     return own.union(*(_flags(child) for child in getattr(command, "commands", {}).values()))
 
 
-PROGRAM = typer.main.get_command(app)
+PROGRAM: Any = typer.main.get_command(app)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
