@@ -12,9 +12,9 @@ import numpy as np
 
 import aicjax
 from aicjax.search.agg_sweep import plan_agg_sweep, sweep_points
+from aicjax.search.evaluation import Evaluation
 from aicjax.search.request import SearchRequest
-from aicjax.search.roles import Engine, deploy, worker
-from aicjax.serving.coordinates import Coordinates
+from aicjax.search.roles import deploy, worker
 
 PROMPTS = range(500, 8001, 500)
 OUTPUTS = (100, 250, 500, 1000)
@@ -24,17 +24,15 @@ TTFT_MS, TPOT_MS = 2000.0, 30.0
 
 def main() -> None:
     layouts = [aicjax.Parallel(tp=tp) for tp in (1, 2, 4, 8)]
-    coordinates, sweeps = Coordinates(), {}
+    evaluation, sweeps = Evaluation(), {}
     started = time.perf_counter()
     for isl in PROMPTS:
         for osl in OUTPUTS:
             request = SearchRequest(model_path="Qwen/Qwen3-32B-FP8", system="h200_sxm", isl=isl, osl=osl)
             serving = worker(deploy(request, "agg", "trtllm"), layouts)
             budgets = [isl * prompts for prompts in (1, 2, 3, 4)]
-            sweeps[isl, osl] = plan_agg_sweep(serving, BATCHES, budgets, coordinates)
-    engine = Engine([sweep.worker for sweep in sweeps.values()])
-    curves = engine.bound.evaluate(coordinates.queries())
-    points = {key: sweep_points(sweep, curves, engine.rows(sweep.worker)) for key, sweep in sweeps.items()}
+            sweeps[isl, osl] = plan_agg_sweep(serving, BATCHES, budgets, evaluation.add(serving))
+    points = {key: sweep_points(sweep, *evaluation.curves(sweep.worker)) for key, sweep in sweeps.items()}
     seconds = time.perf_counter() - started
 
     print("best tokens/s/gpu within the limits; rows: prompt tokens, columns: output tokens")

@@ -32,6 +32,7 @@ def _experiment(task: TaskResult, result: SearchResult) -> dict[str, Any]:
         "backend": task.backend,
         "version": task.version,
         "meets_target": task.meets_target,
+        "shortfall": dataclasses.asdict(task.shortfall) if task.shortfall is not None else None,
         "score": task.score,
         "evaluated": task.evaluated,
         "refused": [dataclasses.asdict(refusal) for refusal in task.refused],

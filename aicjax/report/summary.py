@@ -4,7 +4,6 @@
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.report.rows import Row, Worker, reported, rows
 from aicjax.report.table import describe
-from aicjax.search import frame as frames
 from aicjax.search.request import SearchRequest
 from aicjax.search.result import Explanation, SearchResult, TaskResult
 
@@ -90,7 +89,7 @@ def answer(result: SearchResult) -> list[str]:
 
 def reasons(explanation: Explanation) -> list[str]:
     """What holds the best row back, and where its memory goes."""
-    lines = [f"  limited by {_BINDING[explanation.binding]}"]
+    lines = [f"  limited by {_BINDING.get(explanation.binding, explanation.binding)}"]
     if explanation.next_batch is not None:
         lines.append(f"  batch {explanation.next_batch}: {explanation.next_batch_reason}")
     lines += [
@@ -109,8 +108,8 @@ _BINDING = {
     "kv_memory": "room for the KV cache",
     "missing_data": "missing measurements beyond it",
     "grid": "the largest batch tried",
+    "throughput": "throughput: a larger batch yields no more",
     "prefill": "the prefill workers",
-    "decode": "the decode workers",
 }
 
 
@@ -121,18 +120,6 @@ def failure(result: SearchResult) -> AicjaxError | None:
         errors = result.errors
         worst = max(errors.values(), key=lambda error: isinstance(error, NoFeasible))
         return type(worst)("; ".join(f"{name}: {error}" for name, error in errors.items()))
-    if winner.meets_target:
+    if winner.meets_target or winner.shortfall is None:
         return None
-    name, value, limit = _missed(winner, result.request)
-    excess = (value / limit - 1) * 100
-    return NoFeasible(
-        f"No configuration meets {name} = {limit:g} ms; the nearest by throughput, {headline(result)}, "
-        f"misses it by {excess:.1f} %."
-    )
-
-
-def _missed(task: TaskResult, request: SearchRequest) -> tuple[str, float, float]:
-    first = frames.row(task.best, 0)
-    if request.request_latency is not None:
-        return "request_latency", first["request_latency"], request.request_latency
-    return "tpot", first["tpot"], request.tpot
+    return winner.shortfall.error(winner.name)

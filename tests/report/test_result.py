@@ -12,6 +12,7 @@ from aicjax._results import InputError, MissingData, NoFeasible
 from aicjax.report import result_json, result_text, summary
 from aicjax.report.save import save
 from aicjax.search.result import SearchResult
+from aicjax.search.shortfall import Shortfall
 from tests.report.frames import agg_frame, disagg_frame
 from tests.report.results import failed, result, task
 
@@ -72,10 +73,11 @@ def test_missing_data_everywhere_stays_missing_data():
 
 
 def test_missed_limit_names_limit_nearest_and_percent():
-    error = summary.failure(result(task("agg", agg_frame(16), meets_target=False), tpot=8))
+    shortfall = Shortfall("tpot", 10.1, "tp4 batch 16, TPOT 8.807 ms (+10.1%)", "TPOT, limit 8 ms, exceeded by 10.1%")
+    error = summary.failure(result(task("agg", agg_frame(16), meets_target=False, shortfall=shortfall), tpot=8))
     assert isinstance(error, NoFeasible)
-    assert "tpot = 8 ms" in str(error)
-    assert "misses it by 10.1 %" in str(error)
+    assert "limit 8 ms" in str(error)
+    assert "tp4 batch 16" in str(error)
 
 
 def test_json_has_the_numbers_of_the_table_and_repeats_the_run():
