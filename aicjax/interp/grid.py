@@ -240,14 +240,13 @@ def _held_utilization(slice_, head_sq, outer_log2, inner_log2):
     """Weighted mean utilisation of the four points nearest to one query; NaN when there is none."""
     distance_sq = head_sq + (slice_.leaf_log2[1] - outer_log2) ** 2 + (slice_.leaf_log2[2] - inner_log2) ** 2
 
-    def nearer(_, state):
-        radius_sq, count = state
-        following = jnp.min(jnp.where(distance_sq > radius_sq, distance_sq, jnp.inf))
-        enough = count > ANCHORS
-        return jnp.where(enough, radius_sq, following), jnp.where(enough, count, jnp.sum(distance_sq <= following))
-
-    start = (jnp.float32(-1.0), jnp.int32(0))
-    radius_sq, _ = jax.lax.fori_loop(0, ANCHORS + 1, nearer, start)
+    # Ascending distinct distances; the radius is the first of them that at least five points, ties included, reach.
+    rungs = [jnp.min(distance_sq)]
+    for _ in range(ANCHORS):
+        rungs.append(jnp.min(jnp.where(distance_sq > rungs[-1], distance_sq, FAR_LOG2**2)))
+    radius_sq = rungs[-1]
+    for rung in reversed(rungs[:-1]):
+        radius_sq = jnp.where(jnp.sum(distance_sq <= rung, dtype=jnp.int32) > ANCHORS, rung, radius_sq)
     distance, radius = jnp.sqrt(distance_sq + 1e-20), jnp.sqrt(radius_sq)
     measured = slice_.leaf_utilization > 0
     # Fewer points than anchors: the radius reaches the padding, and plain inverse squares weigh the points.

@@ -95,16 +95,20 @@ def load_attention(
     kv, kvs = (none, ("",)) if phase == "encoder" else rows.text("kv_cache_dtype")
     kv_heads = heads if phase == "encoder" else rows.number("num_key_value_heads")
     kv_heads = np.where(kv_heads == heads, 0, kv_heads)
-    window = none if phase == "encoder" else rows.number("window_size", 0)
+    window = none if phase == "encoder" else rows.number("window_size", 0).astype(np.int64)
     outer, inner = (batch, length + rows.number("step")) if phase == "generation" else (length, batch)
     parts = (lane, fmha, kv, kv_heads, head_size, window)
     keep = first_rows(*parts, heads, outer, inner)
-    keys, slice_of = np.unique(np.stack([np.asarray(p)[keep] for p in parts], -1), axis=0, return_inverse=True)
-    slices = tuple((lanes[a], SliceKey(fmhas[b], kvs[c], int(d), int(e), int(f))) for a, b, c, d, e, f in keys.tolist())
+    combined = np.zeros(keep.size, np.int64)
+    for part in parts:
+        combined = combined * (int(part.max()) + 1) + part[keep]
+    _, first, slice_of = np.unique(combined, return_index=True, return_inverse=True)
+    keys = zip(*[part[keep][first].tolist() for part in parts], strict=True)
+    slices = tuple((lanes[a], SliceKey(fmhas[b], kvs[c], d, e, f)) for a, b, c, d, e, f in keys)
     outer, inner = outer[keep], inner[keep]
     latency = rows.number("latency")[keep].astype(np.float64)
     knots = (padded_knots(np.unique(outer)), padded_knots(np.unique(inner)))
-    return AttentionTable(phase, tuple(lanes), slices, slice_of.reshape(-1), heads[keep], outer, inner, latency, *knots)
+    return AttentionTable(phase, tuple(lanes), slices, slice_of, heads[keep], outer, inner, latency, *knots)
 
 
 def backend_lanes(
