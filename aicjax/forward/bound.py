@@ -13,6 +13,7 @@ from aicjax._results import InputError, Provenance
 from aicjax.constants import Constants, load_constants
 from aicjax.forward.steps import BoundArrays, PassTimes, StepQueries, StepTimes, step_times
 from aicjax.hardware import System
+from aicjax.interp.counts import point_bucket
 from aicjax.ops.attention import AttentionRows, bind_attention
 from aicjax.ops.attention_tables import backend_lanes
 from aicjax.ops.records import ContextAttention, EncoderAttention, GenerationAttention, Op, OpLists
@@ -22,7 +23,6 @@ from aicjax.ops.tokens import bind_tokens, distinct
 MODES = ("SILICON", "SOL")
 PARTS = ("context_rest", "context_attention", "generation_rest", "generation_attention")
 CONFIG_BUCKET = 4
-LEAST_POINTS = 16
 _PREFILL = ("prefill_batch", "prefill_new", "prefill_prefix")
 _GROUPS = (("context_tokens", "context_last"), _PREFILL, ("generation_rows",), ("decode_rows", "decode_length"))
 
@@ -135,13 +135,6 @@ def step_queries(**groups: Any) -> StepQueries:
     if unknown := set(groups) - set(fields):
         raise InputError(sorted(unknown)[0], groups[sorted(unknown)[0]], f"one of {', '.join(fields)}")
     return StepQueries(**fields)
-
-
-def point_bucket(points: int) -> int:
-    """Length to which a list of coordinates is padded, so that like sizes share one compiled kernel."""
-    if points > 1024:
-        return -(-points // 1024) * 1024
-    return max(LEAST_POINTS, 1 << max(points - 1, 0).bit_length())
 
 
 def _padded(queries: StepQueries) -> tuple[StepQueries, list[int]]:

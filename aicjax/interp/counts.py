@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexing and division for kernels whose integers are counts, never negative: less to compile and to run."""
+"""Counts in kernels, never negative: indexing and division without sign handling, and lengths in buckets."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
+
+
+LEAST_POINTS = 16
 
 
 def pick(values: Shaped[Array, "..."], *index: Int[Array, "..."]) -> Shaped[Array, "..."]:
@@ -20,3 +23,10 @@ def floor_div(count: Int[Array, "..."], by: Int[Array, "..."] | int) -> Int[Arra
 def ceil_div(count: Int[Array, "..."], by: Int[Array, "..."] | int) -> Int[Array, "..."]:
     """Least integer not below `count / by`, for counts."""
     return floor_div(count + (by - 1), by)
+
+
+def point_bucket(points: int) -> int:
+    """Length to which a list of coordinates is padded, so that like sizes share one compiled kernel."""
+    if points > 1024:
+        return -(-points // 1024) * 1024
+    return max(LEAST_POINTS, 1 << max(points - 1, 0).bit_length())

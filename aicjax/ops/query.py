@@ -12,7 +12,7 @@ import numpy as np
 from aicjax._results import InputError, Provenance
 from aicjax.constants import OpConstants, load_constants
 from aicjax.hardware import System
-from aicjax.interp.counts import ceil_div, floor_div
+from aicjax.interp.counts import ceil_div, floor_div, point_bucket
 from aicjax.interp.sites import NEIGHBOURS
 from aicjax.ops import attention, comm, gemm, traffic
 from aicjax.ops.attention_tables import backend_lanes
@@ -96,25 +96,27 @@ def operator_latency(
     group = next((g for g in _GROUPS if kind in g), None)
     if group is None or not all(isinstance(op, group) for op in ops):
         raise InputError("ops", sorted({type(op).__name__ for op in ops}), "operators of one kind")
-    where, measured = (system, backend, version), mode == "SILICON"
+    where, measured, size = (system, backend, version), mode == "SILICON", point_bucket(len(ops))
     hardware = hardware_arrays(system)
     if kind in PHASES:
         phase = PHASES[kind]
         if lanes is None:
             lanes = () if phase == "encoder" else backend_lanes(system, backend, version, phase)
-        rows = attention.bind_attention(*where, phase, ops, lanes, rows=len(ops), measured=measured)
-        points = [_column("batch", batch, len(ops)), _column("length", length, len(ops))]
+        rows = attention.bind_attention(*where, phase, ops, lanes, rows=size, measured=measured)
+        points = [_column("batch", batch, len(ops), size), _column("length", length, len(ops), size)]
         if phase == "context":
-            points.append(_column("prefix", prefix, len(ops)))
+            points.append(_column("prefix", prefix, len(ops), size))
         latency, code, sol = _attention(rows, points, hardware, constants, phase)
     else:
-        rows = _bind(where, ops, measured)
-        latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops)), _splits(ops), hardware)
+        rows = _bind(where, ops, size, measured)
+        splits = [_column("ops", [getattr(op, name, 1) for op in ops], len(ops), size) for name in _SPLITS]
+        latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops), size), splits, hardware)
     scale = np.array([op.scale for op in ops])
-    sol = np.asarray(sol, np.float64)[:, 0] * scale
+    latency, sol, code = (np.asarray(x)[: len(ops), 0] for x in (latency, sol, code))
+    sol = sol * scale
     if not measured:
         return OpTimes(sol, sol, np.full(len(ops), Provenance.SOL))
-    return OpTimes(np.asarray(latency, np.float64)[:, 0] * scale, sol, np.asarray(code)[:, 0])
+    return OpTimes(latency * scale, sol, code)
 
 
 _GROUPS = (
@@ -125,25 +127,23 @@ _GROUPS = (
     (GenerationAttention,),
     (EncoderAttention,),
 )
+_SPLITS = ("token_divisor", "seq_split")
 
 
-def _column(name: str, values: Any, count: int) -> np.ndarray:
+def _column(name: str, values: Any, count: int, size: int) -> np.ndarray:
+    """Coordinates of `count` operators as a column, padded to `size`."""
     if values is None:
         raise InputError(name, None, "given for this kind of operator")
-    return np.broadcast_to(np.asarray(values, np.int32).reshape(-1), (count,))[:, None]
+    column = np.broadcast_to(np.asarray(values, np.int32).reshape(-1), (count,))
+    return np.pad(column, (0, size - count), constant_values=1)[:, None]
 
 
-def _splits(ops: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    divisor = np.array([getattr(op, "token_divisor", 1) for op in ops], np.int32)
-    return divisor[:, None], np.array([op.seq_split for op in ops], np.int32)[:, None]
-
-
-def _bind(where, ops: Sequence[Any], measured: bool):
+def _bind(where, ops: Sequence[Any], size: int, measured: bool):
     if isinstance(ops[0], Gemm):
-        return gemm.bind_gemm(*where, ops, rows=len(ops), neighbours=NEIGHBOURS, measured=measured)
+        return gemm.bind_gemm(*where, ops, rows=size, neighbours=NEIGHBOURS, measured=measured)
     if isinstance(ops[0], AllReduce | Nccl):
-        return comm.bind_comm(*where, ops, rows=len(ops), measured=measured)
-    return traffic.bind_traffic(ops, rows=len(ops))
+        return comm.bind_comm(*where, ops, rows=size, measured=measured)
+    return traffic.bind_traffic(ops, rows=size)
 
 
 @eqx.filter_jit
