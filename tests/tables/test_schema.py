@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of tables is consistent with itself."""
+"""The registry of tables is consistent with itself and with its page of the documentation."""
+
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,8 @@ def test_words_and_defaults_fit_the_kind():
         assert (column.words is None) or column.kind is Kind.TEXT, name
         if column.absent is not None:
             assert isinstance(column.absent, str) == (column.kind is Kind.TEXT), name
+
+
+def test_documentation_lists_every_table():
+    page = (Path(__file__).parents[2] / "docs" / "database.md").read_text(encoding="utf-8")
+    assert [name for name in TABLES if f"`{name}`" not in page] == []
