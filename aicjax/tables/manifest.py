@@ -86,6 +86,9 @@ def load_manifest(database: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
             raise DataError(f"{path}: schema_version must be {SCHEMA_VERSION}, but is {content['schema_version']}")
+        for name in (*content["tables"], *content["documents"]):
+            if ".." in PurePosixPath(name).parts or len(PurePosixPath(name).parts) not in (1, len(_PARTS)):
+                raise DataError(f"{path}: {name!r} is no path of the database")
         tables = {
             name: TableEntry(**{**entry, "stated_versions": tuple(entry.get("stated_versions", ()))})
             for name, entry in content["tables"].items()

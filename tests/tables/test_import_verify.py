@@ -112,6 +112,13 @@ def test_broken_manifest_is_named(text: str, message: str, database: Path):
         load_manifest(database)
 
 
+def test_path_out_of_the_database_is_refused(database: Path):
+    text = (database / MANIFEST).read_text(encoding="utf-8")
+    (database / MANIFEST).write_text(text.replace("h200_sxm/gemm/", "../gemm/"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"manifest\.json: '\.\./gemm/.*' is no path of the database"):
+        load_manifest(database)
+
+
 def test_commands_import_list_and_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
