@@ -113,6 +113,7 @@ class Grid(_Section):
     disagg: DisaggGrid
     targets: TargetGrid
     layouts: LayoutGrid
+    recommend_max_worker_gpus: Count
 
 
 @functools.cache

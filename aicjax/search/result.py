@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aicjax._results import AicjaxError
+from aicjax._results import AicjaxError, NoFeasible
 from aicjax.search import frame as frames
 from aicjax.search.frame import Frame
 from aicjax.search.request import SearchRequest
+from aicjax.search.shortfall import Shortfall
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Explanation:
 
     Attributes:
         memory: Use of one GPU, for each kind of worker.
-        binding: What keeps the row from more: `ttft`, `tpot`, `request_latency`, `memory`, `kv_memory`, `missing_data`,
-            `grid` (the largest batch tried), `prefill` or `decode` (the side that limits a replica).
+        binding: What keeps the row from a larger batch: `ttft`, `tpot`, `request_latency`, `memory`, `kv_memory`,
+            `missing_data`, `grid` (the largest batch tried), or `throughput` (it would not yield more per GPU); for a
+            replica limited by its prefill workers, `prefill`.
         next_batch: The next larger batch of the same layout, or None.
         next_batch_reason: Why that batch was not chosen, in words.
         concurrency_in_use: Requests in flight at the reported rate and latency; less than the configured number where
@@ -86,6 +88,7 @@ class TaskResult:
         pareto: Front of tokens/s/user (or request latency) against the throughput of the GPU budget.
         best: Top rows.
         meets_target: Whether the top rows meet the limit of the request; False for the nearest ones.
+        shortfall: When the top rows miss the limit, or there is none: which limit binds and what is nearest.
         error: Why there is no row, or None.
         refused: Layouts left out.
         evaluated: Number of points or candidates evaluated.
@@ -100,6 +103,7 @@ class TaskResult:
     pareto: Frame = field(default_factory=dict)
     best: Frame = field(default_factory=dict)
     meets_target: bool = False
+    shortfall: Shortfall | None = None
     error: AicjaxError | None = None
     refused: tuple[Refusal, ...] = ()
     evaluated: int = 0
@@ -153,6 +157,20 @@ class SearchResult:
     def winner(self) -> TaskResult | None:
         """The chosen experiment."""
         return self.tasks[self.chosen] if self.chosen is not None else None
+
+    def require(self) -> TaskResult:
+        """The chosen experiment when it meets the limits.
+
+        Raises:
+            NoFeasible: No configuration meets the limits; the text names the binding one and the nearest configuration.
+            AicjaxError: Every experiment failed for another reason: bad input or missing data.
+        """
+        if self.winner is not None and any(task.meets_target for task in self.tasks.values()):
+            return self.winner
+        if self.winner is None:
+            errors = sorted(self.errors.values(), key=lambda error: isinstance(error, NoFeasible))
+            raise errors[0]
+        raise next(task.shortfall.error(task.name) for task in self.by_backend.values() if task.shortfall is not None)
 
     @property
     def inputs(self) -> dict[str, Any]:

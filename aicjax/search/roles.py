@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from aicjax._results import AicjaxError, InputError
 from aicjax.constants import Constants, load_constants
-from aicjax.forward.bound import BoundModel, bind
 from aicjax.forward.memory import WorkerMemory, bind_memory
 from aicjax.hardware import System, load_system
 from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
@@ -134,37 +133,6 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
         deployment.load.nextn,
     )
     return Worker(deployment, tuple(kept), tuple(lists), memory, tuple(refusals))
-
-
-class Engine:
-    """Workers that run the same formats on the same tables, bound together: a layout they share is bound once."""
-
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._rows = {
-            layout: (row, lists)
-            for row, (layout, lists) in enumerate(
-                {layout: lists for w in workers for layout, lists in zip(w.layouts, w.op_lists, strict=True)}.items()
-            )
-        }
-        first = workers[0].deployment
-        self.bound: BoundModel = bind(
-            first.system,
-            first.backend,
-            first.version,
-            [lists for _, lists in self._rows.values()],
-            mode=first.database_mode,
-            constants=first.constants,
-            attention_backend=first.attention_backend,
-        )
-
-    def rows(self, worker: Worker) -> list[int]:
-        """Position of each layout of a worker on the config axis."""
-        return [self._rows[layout][0] for layout in worker.layouts]
-
-
-def engine_key(deployment: Deployment) -> tuple:
-    """What two workers must share to be bound together."""
-    return (deployment.system.name, deployment.backend, deployment.version, deployment.quantisation)
 
 
 def _priced(deployment: Deployment, layout: Parallel) -> tuple:

@@ -20,12 +20,14 @@ class Targets(NamedTuple):
 def sweep_targets(request: SearchRequest, grid: TargetGrid) -> Targets:
     """The (TTFT, TPOT) limits that a sweep tries.
 
-    With a limit on the request latency, pairs that just meet it; else the TTFT limit with a range of TPOT limits, or
-    with the stated one alone when `pareto_sweep` is off.
+    With a limit on the request latency, pairs that just meet it; else the TTFT limit with a range of TPOT limits, which
+    the stated one joins where it is looser, or with the stated one alone when `pareto_sweep` is off.
     """
     if request.request_latency is not None:
         return request_latency_targets(request.request_latency, request.osl, request.ttft, grid)
-    tpot = np.asarray(grid.tpot_ms if request.pareto_sweep else [request.tpot], np.float64)
+    listed = grid.tpot_ms if request.pareto_sweep else ()
+    looser = (request.tpot,) if request.tpot > max(listed, default=0.0) else ()
+    tpot = np.array([*listed, *looser], np.float64)
     return Targets(np.full(len(tpot), request.ttft), tpot)
 
 
