@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How closely the engine agrees with stored answers of AIConfigurator 0.12.0.
+
+One line for each file: rows compared, rows answered, wrong verdicts (an answer against a miss or an error, or another
+flag or name), rows left out because the engine does not model them, and the largest, 99th-percentile and median
+relative error. Exit code 1 when an error is beyond the tolerance or a verdict is wrong, 2 for a bad command line.
+
+    python -m benchmarks.parity --from DIRECTORY forward memory --where family=LLAMA --show 5
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aicjax.cli.device import prepare
+
+prepare()  # before jax is imported
+
+from benchmarks.parity_cases import CASES, Case  # noqa: E402
+from benchmarks.parity_cases.comparison import Comparison  # noqa: E402
+from benchmarks.parity_cases.stored import StoredRows, read_conditions  # noqa: E402
+
+_LAYOUT = "{:<26} {:>6} {:>8} {:>5} {:>8} {:>9} {:>9} {:>9} {:>8}  {}"
+_HEADER = ("file", "rows", "answered", "wrong", "left out", "max", "p99", "median", "seconds", "")
+_NOT_SHOWN = ("latency_ms", "table_latency_ms", "source", "per_op_json", "per_op_source_json")
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """Agreement on one file.
+
+    Attributes:
+        name: The file's name.
+        rows: Compared rows.
+        comparison: Our answers beside the stored ones.
+        left_out: Rows that the engine does not model.
+        rtol: Largest relative error allowed.
+        seconds: Wall time of our answers.
+    """
+
+    name: str
+    rows: StoredRows
+    comparison: Comparison
+    left_out: int
+    rtol: float
+    seconds: float
+
+    @property
+    def passes(self) -> bool:
+        """Whether every verdict is right and every error within the tolerance."""
+        return not (self.comparison.wrong | (self.comparison.relative_error > self.rtol)).any()
+
+    def line(self) -> str:
+        """The report on one line."""
+        comparison, error = self.comparison, self.comparison.relative_error
+        error = error[~np.isnan(error)]
+        numbers = [error.max(), np.quantile(error, 0.99, method="higher"), np.median(error)] if len(error) else []
+        shown = [f"{number:.1e}" for number in numbers] or ["-"] * 3
+        counts = len(self.rows), comparison.answered.sum(), comparison.wrong.sum(), self.left_out
+        verdict = "ok" if self.passes else f"FAIL (rtol {self.rtol:g})"
+        return _LAYOUT.format(self.name, *counts, *shown, f"{self.seconds:.1f}", verdict)
+
+    def worst(self, count: int) -> list[str]:
+        """The worst rows in words: wrong verdicts first, then the largest errors."""
+        comparison, error = self.comparison, self.comparison.relative_error
+        rank = np.where(comparison.wrong, np.inf, np.nan_to_num(error, nan=-1.0, posinf=np.finfo(float).max))
+        order = np.argsort(-rank, kind="stable")[:count]
+        return [self._row(at) for at in order if comparison.wrong[at] or error[at] > 0]
+
+    def _row(self, at: int) -> str:
+        comparison = self.comparison
+        if comparison.mismatch[at]:
+            what = f"stored / ours: {comparison.mismatch[at]}"
+        elif comparison.wrong[at]:
+            what = f"stored / ours: {comparison.wanted[at]} / {comparison.found[at]}"
+        else:
+            pair = f"{comparison.wanted_value[at]:.8g} / {comparison.found_value[at]:.8g}"
+            what = f"{comparison.error[at]:.1e} in {comparison.column[at]}, stored / ours: {pair}"
+        facts = next(self.rows.records(np.array([at])))
+        told = (f"{name}={value}" for name, value in facts.items() if name not in _NOT_SHOWN and _tells(value))
+        return f"    {what}\n        {' '.join(told)}"
+
+
+def compare_file(path: Path, conditions: dict[str, set[str]], rtol: float | None = None) -> FileReport | None:
+    """Agreement on one file; None when no row meets the conditions.
+
+    Args:
+        path: The file; its name says what it holds.
+        conditions: Which rows count.
+        rtol: Largest relative error allowed; by default that of the file.
+    """
+    case: Case = CASES[path.stem]
+    selected = StoredRows.read(path)
+    selected = selected.take(selected.meets(conditions))
+    modelled = selected.meets({name: values for name, values in case.scope.items() if name not in conditions})
+    rows = selected.take(modelled)
+    if not len(rows):
+        return None
+    start = time.perf_counter()
+    comparison = case.compare(rows)
+    seconds = time.perf_counter() - start
+    return FileReport(path.stem, rows, comparison, int((~modelled).sum()), case.rtol if rtol is None else rtol, seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compares files and prints the reports; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        conditions = read_conditions(options.where)
+    except ValueError as error:
+        parser.error(f"argument --where: {error}")
+    paths = [_locate(parser, name, options.directory) for name in options.files or sorted(CASES)]
+    print(_LAYOUT.format(*_HEADER).rstrip())
+    reports = []
+    for path in paths:
+        report = compare_file(path, conditions, options.rtol)
+        if report is None:
+            print(f"{path.stem:<26} no rows")
+            continue
+        reports.append(report)
+        print(report.line(), *report.worst(options.show), sep="\n", flush=True)
+    if not reports:
+        parser.error("no row to compare")
+    return 0 if all(report.passes for report in reports) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help=f"paths, or names in --from, by default all: {' '.join(sorted(CASES))}"
+    )
+    parser.add_argument("--from", dest="directory", type=Path, default=Path(), help="directory of the files")
+    parser.add_argument("--rtol", type=float, help="largest relative error (default: 1e-4, searches 1e-3)")
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE[|VALUE][,...]",
+        help="rows to compare; all conditions must hold; a file without the column is not filtered by it",
+    )
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="print the N worst rows of each file")
+    return parser
+
+
+def _locate(parser: argparse.ArgumentParser, name: str, directory: Path) -> Path:
+    path = Path(name)
+    if path.suffix != ".parquet":
+        path = directory / f"{name}.parquet"
+    if path.stem not in CASES:
+        parser.error(f"argument FILE: must be one of {', '.join(sorted(CASES))}, but got {path.stem!r}")
+    if not path.is_file():
+        parser.error(f"argument FILE: {path} does not exist")
+    return path
+
+
+def _tells(value: object) -> bool:
+    return value not in ("", None) and value == value  # a number that is absent is not equal to itself
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the engine for each file of stored answers, by the file's name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from aicjax.forward.bound import MODES as FORWARD_MODES
+from aicjax.models.families import FAMILIES
+from aicjax.ops.query import MODES as OPERATOR_MODES
+from benchmarks.parity_cases.comparison import Comparison
+from benchmarks.parity_cases.operators import OPERATORS
+from benchmarks.parity_cases.stored import FAMILY, Conditions, StoredRows
+from benchmarks.parity_cases.tables import lane_orders, source_resolution
+
+_MODELLED = {FAMILY: tuple(family.name for family in FAMILIES.values() if family.op_lists is not None)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How one file is compared.
+
+    Attributes:
+        compare: Our answers to its rows beside the stored ones.
+        scope: What the engine answers at all; rows beyond count only when a condition names the column.
+        rtol: Largest relative error allowed.
+    """
+
+    compare: Callable[[StoredRows], Comparison]
+    scope: Conditions = field(default_factory=dict)
+    rtol: float = 1e-4
+
+
+CASES: Mapping[str, Case] = {
+    **{name: Case(operators, {"mode": OPERATOR_MODES}) for name, operators in OPERATORS.items()},
+    "ops_source_resolution": Case(source_resolution),
+    "ops_lane_order": Case(lane_orders),
+}
