@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
-
 LEAST_POINTS = 16
 
 

@@ -12,22 +12,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from aicjax._results import Provenance
 from aicjax.interp.axis import enclosing, interval, neighbour_keys
 from aicjax.interp.counts import pick
-
-ANCHORS = 4  # leaves that hold a query beyond the range; the next one sets the radius
-HOLD_BLOCK = 64  # queries that share one decision whether anything must be held
-FAR_LOG2 = np.float32(1e6)  # log coordinate of a padded leaf: never near
-TIE = 1e-5  # relative distance below which two leaves count as equally near (float32 rounding of log2)
+from aicjax.interp.hold import FAR_LOG2, held_utilization, log2
 
 Sol = Callable[..., Float[Array, "*point"]]
 
 
 class GridSlice(eqx.Module):
-    """Measured points of one shape, bound to one value of the outermost axis.
+    """Measured points of one shape, bound to one value of the outermost axis; stacked, of many shapes.
 
     Attributes:
         latency_ms: Latency [branch=2, outer, inner]; NaN where nothing was measured.
@@ -87,8 +83,8 @@ def bind_slice(
         usable = (latency_ms > 0) & (sol_ms > 0) & np.isfinite(sol_ms)
         utilization = (sol_ms / latency_ms)[usable]
     h, o, i = np.nonzero(usable)
-    log2 = np.full((3, leaves), FAR_LOG2, np.float32)
-    log2[:, : h.size] = np.log2(heads[h] / head), np.log2(outer_knots[o]), np.log2(inner_knots[i])
+    place = np.full((3, leaves), FAR_LOG2, np.float32)
+    place[:, : h.size] = np.log2(heads[h] / head), np.log2(outer_knots[o]), np.log2(inner_knots[i])
     return GridSlice(
         latency_ms=chosen.astype(np.float32),
         outer_lower=outer_lower,
@@ -101,7 +97,7 @@ def bind_slice(
         ),
         branch_count=np.int32(2 if between else 1),
         branch_inside=np.bool_(inside),
-        leaf_log2=log2,
+        leaf_log2=place,
         leaf_utilization=np.pad(utilization, (0, leaves - utilization.size)).astype(np.float32),
     )
 
@@ -114,44 +110,52 @@ def empty_slice(outer: int, inner: int, leaves: int) -> GridSlice:
 
 
 def grid_latency(
-    slice_: GridSlice,
+    slices: GridSlice,
     outer_knots: Float[Array, " outer"],
     inner_knots: Float[Array, " inner"],
-    outer: Float[Array, " point"],
-    inner: Float[Array, " point"],
-    head: Float[Array, ""],
+    heads: Float[Array, " row"],
+    outer: Float[Array, "row point"],
+    inner: Float[Array, "row point"],
     sol: Sol,
+    shapes: PyTree,
     *,
     sqrt_outer: bool,
-) -> tuple[Float[Array, " point"], Int[Array, " point"]]:
-    """Latency of every query of one slice and how it was obtained.
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Latency of every query of every slice and how it was obtained.
 
     Inside: linear on each axis, inner axis first; on the outer axis linear in the square root when `sqrt_outer`.
-    One neighbour left on an axis: that one, times the ratio of rooflines. Outside: the roofline over the mean
-    utilisation of the four nearest points in log2 distance, weighted `((R - d) / (R d))^2`, R the fifth's distance.
+    One neighbour left on an axis: that one, times the ratio of rooflines. Outside: the roofline over the utilisation
+    of the nearest points (`interp.hold`).
 
     Args:
-        slice_: The bound slice (no row axis).
-        outer_knots, inner_knots: Shared knots of the table.
-        outer, inner: Queries.
-        head: Value of the outermost axis.
-        sol: Roofline [ms] of `(head, outer, inner)`.
+        slices: Bound slices, stacked.
+        outer_knots: Outer coordinates that the slices share.
+        inner_knots: Inner coordinates that they share.
+        heads: Value of the outermost axis of each slice.
+        outer: Outer coordinate of each query.
+        inner: Inner coordinate of each query.
+        sol: Roofline [ms] of `(shape, head, outer, inner)`, for one slice.
+        shapes: What `sol` knows of each slice, arrays with a leading row axis.
         sqrt_outer: Static.
 
     Returns:
         `(latency_ms, provenance)`; NaN and `MISSING` when nothing anchors the query.
     """
-    roof = sol(head, outer, inner)
-    value, provenance, found = _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, sqrt_outer)
-    held = _hold(slice_, jnp.log2(jnp.maximum(outer, 1e-12)), jnp.log2(jnp.maximum(inner, 1e-12)), ~found, roof)
-    missing = ~found & ~jnp.isfinite(held)
-    latency = jnp.where(found, value, held)
-    code = jnp.where(found, provenance, jnp.where(missing, Provenance.MISSING, Provenance.HELD))
-    return jnp.where(missing, jnp.nan, latency), code.astype(jnp.int32)
+
+    def one(slice_, head, outer, inner, shape):
+        roof = sol(shape, head, outer, inner)
+        return roof, *_interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, shape, sqrt_outer)
+
+    roof, value, provenance, found = jax.vmap(one)(slices, heads, outer, inner, shapes)
+    utilization = held_utilization(slices.leaf_log2, slices.leaf_utilization, log2(outer), log2(inner), ~found)
+    held = (utilization > 0) & (roof > 0)
+    latency = jnp.where(found, value, jnp.where(held, roof / jnp.where(held, utilization, 1.0), jnp.nan))
+    code = jnp.where(found, provenance, jnp.where(held, Provenance.HELD, Provenance.MISSING))
+    return latency, code.astype(jnp.int32)
 
 
-def _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, sqrt_outer):
-    """Value, provenance and whether the measured range holds each query.
+def _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, shape, sqrt_outer):
+    """Value, provenance and whether the measured range of one slice holds each query.
 
     Axes of the intermediate arrays: branch, side of the outer axis, point.
     """
@@ -172,13 +176,13 @@ def _interior(slice_, outer_knots, inner_knots, outer, inner, head, roof, sol, s
     value = left + (pick(slice_.latency_ms, branch[:, None], row, second) - left) * share
     usable = jnp.stack([outer_inside, outer_inside & ~outer_exact], 1) & inner_inside
 
-    side_roof = sol(head, pick(outer_knots, row), inner[None, None])
+    side_roof = sol(shape, head, pick(outer_knots, row), inner[None, None])
     value, one_sided = _pair(value, usable, side_roof, roof[None, None], weight, outer_exact, sqrt_outer, axis=1)
     usable = usable.any(1) & jnp.stack([slice_.branch_inside, slice_.branch_count > 1])[:, None]
     exact = outer_exact & inner_exact[:, 0]
 
     alone = slice_.branch_count == 1
-    branch_roof = sol(slice_.branch_key[:, None], outer[None], inner[None])
+    branch_roof = sol(shape, slice_.branch_key[:, None], outer[None], inner[None])
     value, lone = _pair(value, usable, branch_roof, roof[None], slice_.branch_weight, alone, False, axis=0)
     one_sided = lone | (usable & one_sided).any(0)
     exact = alone & exact[0]
@@ -207,53 +211,3 @@ def _pair(value, usable, roof_at, roof, weight, alone, sqrt, *, axis):
     (first, _), (first_scaled, second_scaled), (first_ok, second_ok) = sides(value), sides(scaled), sides(usable)
     one = jnp.where(first_ok, jnp.where(alone, first, first_scaled), second_scaled)
     return jnp.where(first_ok & second_ok, both, one), (first_ok ^ second_ok) & ~alone
-
-
-def _hold(slice_, outer_log2, inner_log2, needed, roof):
-    """Latency of the queries that `needed` marks, from the utilisation of the nearest points; anything elsewhere.
-
-    Works in blocks and skips a block in which nothing is needed.
-    """
-    points = outer_log2.shape[0]
-    blocks = -(-points // HOLD_BLOCK)
-    pad = blocks * HOLD_BLOCK - points
-
-    def blocked(x):
-        return jnp.pad(x, (0, pad)).reshape(blocks, HOLD_BLOCK)
-
-    head_sq = slice_.leaf_log2[0] ** 2
-
-    def block(args):
-        outer, inner, want = args
-        return jax.lax.cond(
-            want.any(),
-            lambda: jax.vmap(lambda o, i: _held_utilization(slice_, head_sq, o, i))(outer, inner),
-            lambda: jnp.full((HOLD_BLOCK,), jnp.nan),
-        )
-
-    utilization = jax.lax.map(block, (blocked(outer_log2), blocked(inner_log2), blocked(needed))).reshape(-1)[:points]
-    usable = (utilization > 0) & (roof > 0)
-    return jnp.where(usable, roof / jnp.where(usable, utilization, 1.0), jnp.nan)
-
-
-def _held_utilization(slice_, head_sq, outer_log2, inner_log2):
-    """Weighted mean utilisation of the four points nearest to one query; NaN when there is none."""
-    distance_sq = head_sq + (slice_.leaf_log2[1] - outer_log2) ** 2 + (slice_.leaf_log2[2] - inner_log2) ** 2
-
-    # Ascending distinct distances; the radius is the first of them that at least five points, ties included, reach.
-    rungs = [jnp.min(distance_sq)]
-    for _ in range(ANCHORS):
-        rungs.append(jnp.min(jnp.where(distance_sq > rungs[-1], distance_sq, FAR_LOG2**2)))
-    radius_sq = rungs[-1]
-    for rung in reversed(rungs[:-1]):
-        radius_sq = jnp.where(jnp.sum(distance_sq <= rung, dtype=jnp.int32) > ANCHORS, rung, radius_sq)
-    distance, radius = jnp.sqrt(distance_sq + 1e-20), jnp.sqrt(radius_sq)
-    measured = slice_.leaf_utilization > 0
-    # Fewer points than anchors: the radius reaches the padding, and plain inverse squares weigh the points.
-    few = radius >= FAR_LOG2 / 2
-    gap = jnp.where(radius - distance > TIE * radius, radius - distance, 0.0)
-    weight = jnp.where(few, 1.0 / (distance**2 + 1e-12), (gap / (radius * distance + 1e-12)) ** 2)
-    tied = jnp.sum(jnp.where(measured, weight, 0.0)) <= 0
-    weight = jnp.where(tied, distance <= radius * (1 + TIE), weight)
-    weight = jnp.where(measured, weight, 0.0)
-    return jnp.sum(weight * slice_.leaf_utilization) / jnp.sum(weight)

@@ -157,25 +157,20 @@ def context_attention_latency(
     computes the first and the last of its chunks. Rotary embedding, QK norm and the cache write are added once a
     call, as the memory traffic of one token.
     """
+    count = rows.heads.shape[0]
+    batch, new, prefix = _on_rows(count, batch.astype(jnp.float32), new, prefix)
+    split = rows.cp[:, None] > 1
+    chunk = jnp.where(split, _chunk(new, rows.cp[:, None]), new)
+    cached = jnp.concatenate([prefix, prefix + new - chunk], 1).astype(jnp.float32)
+    full = cached + jnp.tile(chunk, 2).astype(jnp.float32)
 
-    def one(row, batch, new, prefix):
-        def sol(heads, length, batch):
-            kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
-            return context_attention_sol_ms(
-                batch, length, 0.0, heads, kv_heads, row.head_size, row.window, row.kv_bytes,
-                hardware.peak[row.dtype], hardware.mem_bw,
-            )  # fmt: skip
+    def sol(shape, heads, length, batch):
+        return context_attention_sol_ms(batch, length, 0.0, *_slice_shape(shape, heads), hardware.mem_bw)
 
-        chunk = jnp.where(row.cp > 1, _chunk(new, row.cp), new)
-        cached = jnp.concatenate([prefix, prefix + new - chunk]).astype(jnp.float32)
-        full = cached + jnp.tile(chunk, 2).astype(jnp.float32)
-        knots = (rows.outer_knots, rows.inner_knots)
-        latency, code = grid_latency(row.slices, *knots, full, jnp.tile(batch, 2), row.heads, sol, sqrt_outer=True)
-        latency = latency * ((full - cached) * (full + cached) / (full * full))
-        (first, last), (first_code, last_code) = jnp.split(latency, 2), jnp.split(code, 2)
-        return first + jnp.where(row.cp > 1, last, 0.0), jnp.maximum(first_code, last_code)
-
-    table, code = _each_row(one, rows, batch.astype(jnp.float32), new, prefix)
+    whole, code = _grid(rows, full, jnp.tile(batch, 2), hardware, sol, sqrt_outer=True)
+    first, last = jnp.split(whole * ((full - cached) * (full + cached) / (full * full)), 2, 1)
+    code = jnp.maximum(*jnp.split(code, 2, 1))
+    table = first + jnp.where(split, last, 0.0)
     extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
     return (table + extra[:, None]) * rows.imbalance[:, None], code
 
@@ -216,27 +211,20 @@ def generation_attention_latency(
     The mean over five lengths within a tenth of the one asked for: decode lengths differ between sequences, and the
     measured grid is coarse.
     """
+    count = rows.heads.shape[0]
+    low = jnp.maximum(1, floor_div(length * (10 - DECODE_SPREAD_TENTHS), 10))
+    high = jnp.maximum(low, floor_div(length * (10 + DECODE_SPREAD_TENTHS), 10))
+    step = [floor_div((high - low) * at, DECODE_SAMPLES - 1) for at in range(DECODE_SAMPLES)]
+    lengths = jnp.concatenate([low + by for by in step], -1).astype(jnp.float32)
+    batch, lengths = _on_rows(count, jnp.tile(batch, DECODE_SAMPLES).astype(jnp.float32), lengths)
 
-    def one(row, batch, length):
-        def sol(heads, batch, length):
-            kv_heads = jnp.where(row.slice_kv_heads == 0, heads, row.slice_kv_heads)
-            return generation_attention_sol_ms(
-                batch, length, heads, kv_heads, row.head_size, row.window, row.kv_bytes,
-                hardware.peak[row.dtype], hardware.mem_bw,
-            )  # fmt: skip
+    def sol(shape, heads, batch, length):
+        return generation_attention_sol_ms(batch, length, *_slice_shape(shape, heads), hardware.mem_bw)
 
-        low = jnp.maximum(1, floor_div(length * (10 - DECODE_SPREAD_TENTHS), 10))
-        high = jnp.maximum(low, floor_div(length * (10 + DECODE_SPREAD_TENTHS), 10))
-        step = jnp.arange(DECODE_SAMPLES)[:, None]
-        lengths = (low + floor_div((high - low) * step, DECODE_SAMPLES - 1)).reshape(-1).astype(jnp.float32)
-        knots = (rows.outer_knots, rows.inner_knots)
-        batches = jnp.tile(batch, DECODE_SAMPLES)
-        latency, code = grid_latency(row.slices, *knots, batches, lengths, row.heads, sol, sqrt_outer=False)
-        latency, code = latency.reshape(DECODE_SAMPLES, -1), code.reshape(DECODE_SAMPLES, -1)
-        # A mean over lengths is never one measurement.
-        return latency.mean(0) * row.imbalance, jnp.maximum(code.max(0), Provenance.INTERPOLATED)
-
-    return _each_row(one, rows, batch.astype(jnp.float32), length)
+    latency, code = _grid(rows, batch, lengths, hardware, sol, sqrt_outer=False)
+    latency, code = (x.reshape(count, DECODE_SAMPLES, -1) for x in (latency, code))
+    # A mean over lengths is never one measurement.
+    return latency.mean(1) * rows.imbalance[:, None], jnp.maximum(code.max(1), Provenance.INTERPOLATED)
 
 
 def generation_attention_sol(rows, batch, length, hardware: Hardware):
@@ -254,17 +242,14 @@ def encoder_attention_latency(
     constants: OpConstants,
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of non-causal attention over `batch` sequences of `length`, with its rotary embedding; provenance."""
-    batch, length = batch.astype(jnp.float32), length.astype(jnp.float32)
+    points = (batch.astype(jnp.float32), length.astype(jnp.float32))
+    batch, length = _on_rows(rows.heads.shape[0], *points)
 
-    def one(row, batch, length):
-        def sol(heads, length, batch):
-            peak = hardware.peak[row.dtype]
-            return encoder_attention_sol_ms(batch, length, heads, row.head_size, peak, hardware.mem_bw)
+    def sol(shape, heads, length, batch):
+        _, head_size, _, _, peak = shape
+        return encoder_attention_sol_ms(batch, length, heads, head_size, peak, hardware.mem_bw)
 
-        knots = (rows.outer_knots, rows.inner_knots)
-        return grid_latency(row.slices, *knots, length, batch, row.heads, sol, sqrt_outer=True)
-
-    table, code = _each_row(one, rows, batch, length)
+    table, code = _grid(rows, length, batch, hardware, sol, sqrt_outer=True)
     return table + _encoder_extra_ms(rows, batch, length, lambda b: memory_ms(b, hardware), constants), code
 
 
@@ -286,12 +271,19 @@ def _columns(*values):
     return tuple(value[:, None] for value in values)
 
 
-def _each_row(one, rows: AttentionRows, *points):
-    """`one(row, *points)` over all rows, each at the shared points [point] or at its own [row, point].
+def _on_rows(count: int, *points):
+    """Points that all rows share [point], or that each has for itself [row, point], as [row, point]."""
+    return tuple(jnp.broadcast_to(point, (count, point.shape[-1])) for point in points)
 
-    A loop, not `vmap`: each row then skips, block by block, the search for anchors that none of its points needs.
-    """
-    count = rows.heads.shape[0]
-    alone = eqx.tree_at(lambda r: (r.outer_knots, r.inner_knots), rows, (None, None))
-    spread = [jnp.broadcast_to(point, (count, point.shape[-1])) for point in points]
-    return jax.lax.map(lambda args: one(*args), (alone, *spread))
+
+def _grid(rows: AttentionRows, outer, inner, hardware: Hardware, sol, *, sqrt_outer: bool):
+    """Table latency of all rows."""
+    shapes = (rows.slice_kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
+    knots = (rows.outer_knots, rows.inner_knots)
+    return grid_latency(rows.slices, *knots, rows.heads, outer, inner, sol, shapes, sqrt_outer=sqrt_outer)
+
+
+def _slice_shape(shape, heads):
+    """Shape of measured points as the causal rooflines take it; 0 key heads stand for as many as query heads."""
+    kv_heads, *rest = shape
+    return heads, jnp.where(kv_heads == 0, heads, kv_heads), *rest
