@@ -82,21 +82,31 @@ def static_estimate(
     return StaticEstimate(ttft_ms, tpot_ms, request_latency_ms, generation_ms, seq_per_s, seq_per_s * counted, user)
 
 
+def rate_gain(estimate: StaticEstimate, mode: Mode, osl: int, progress: float) -> Values:
+    """Factor on the rates of a batch when its decode steps yield `progress` tokens each instead of one.
+
+    1 for a prefill worker, `progress` for a decode worker, and the shrinkage of the request latency for both phases.
+    """
+    if mode == "static_ctx" or osl == 1:
+        return 1.0
+    if mode == "static_gen":
+        return progress
+    return estimate.request_latency_ms / (estimate.ttft_ms + estimate.tpot_ms / progress * (osl - 1))
+
+
 def project(estimate: StaticEstimate, mode: Mode, osl: int, progress: float) -> StaticEstimate:
     """Estimate of a batch whose decode steps yield `progress` tokens each; `estimate` holds the cost of the steps.
 
-    A prefill worker is unchanged. The rate of a decode worker grows by `progress`, that of a worker with both phases as
-    much as its request latency shrinks.
+    A prefill worker is unchanged.
     """
-    if mode == "static_ctx" or progress == 1 or osl == 1:
+    if mode == "static_ctx" or osl == 1:
         return estimate
+    gain = rate_gain(estimate, mode, osl, progress)
     tpot_ms = estimate.tpot_ms / progress
-    request_latency_ms = estimate.ttft_ms + tpot_ms * (osl - 1)
-    gain = progress if mode == "static_gen" else estimate.request_latency_ms / request_latency_ms
     return StaticEstimate(
         ttft_ms=estimate.ttft_ms,
         tpot_ms=tpot_ms,
-        request_latency_ms=request_latency_ms,
+        request_latency_ms=estimate.ttft_ms + tpot_ms * (osl - 1),
         generation_ms=estimate.generation_ms / progress,
         seq_per_s=estimate.seq_per_s * gain,
         tokens_per_s=estimate.tokens_per_s * gain,
