@@ -76,6 +76,6 @@ def _nearest_utilization(leaf_log2, leaf_utilization, outer_log2, inner_log2):
     gap = jnp.where(radius - distance > TIE * radius, radius - distance, 0.0)
     weight = jnp.where(few, 1.0 / (distance**2 + 1e-12), (gap / (radius * distance + 1e-12)) ** 2)
     tied = jnp.sum(jnp.where(measured, weight, 0.0)) <= 0
-    weight = jnp.where(tied, distance <= radius * (1 + TIE), weight)
+    weight = jnp.where(tied, (distance <= radius * (1 + TIE)).astype(weight.dtype), weight)
     weight = jnp.where(measured, weight, 0.0)
     return jnp.sum(weight * leaf_utilization) / jnp.sum(weight)
