@@ -43,20 +43,20 @@ def present(request: "SearchRequest", output: Output) -> None:
     from aicjax.report import result_json, result_text, summary
     from aicjax.report.progress import shown_when_slow
     from aicjax.report.save import save
-    from aicjax.search import recommend, search
+    from aicjax.search import search
 
-    run = search if request.total_gpus is not None else recommend
     with shown_when_slow(f"searching {request.model_path} on {request.system}"):
-        result = run(request)
+        result = search(request)
+    error = summary.failure(result)
     if output.json:
         print(json.dumps(result_json.as_dict(result), indent=2, allow_nan=False))
     elif output.quiet:
-        if result.winner is not None:
+        if error is None:
             print(summary.headline(result))
     else:
         result_text.print_result(result, result_text.stdout_console(plain=output.no_color))
     if output.save_dir is not None:
         folder = save(result, output.save_dir)
         print(f"saved in {folder}", file=sys.stderr)
-    if error := summary.failure(result):
+    if error is not None:
         raise error

@@ -82,8 +82,12 @@ def command(
 
     given = options.given(ctx)
     output = Output.take(given)
-    inputs = {**manifests.read_inputs(manifest), **given} if manifest else given
-    request = SearchRequest(**inputs)
+    if manifest is not None:
+        given = {**manifests.read_inputs(manifest), **given}
+        del given["manifest"]
+        if changed := manifests.changed_since(manifest):
+            print(f"aicjax: changed since the manifest was written: {', '.join(changed)}", file=sys.stderr)
+    request = SearchRequest(**given)
     if request.total_gpus is not None and request.has_load_target:
         print("aicjax: the load target is not used: --total-gpus fixes the number of GPUs", file=sys.stderr)
     present(request, output)

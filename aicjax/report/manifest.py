@@ -25,20 +25,20 @@ def of_result(result: SearchResult) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
         "inputs": result.inputs,
-        "resolved": {name: {**task.resolved, "version": task.version} for name, task in result.by_backend.items()},
+        "resolved": {name: dict(task.resolved) for name, task in result.by_backend.items()},
         "chosen": result.chosen,
         "hashes": data_hashes(result.request.constants, result.request.grid),
     }
 
 
-def data_hashes(constants: str, grid: str) -> dict[str, str]:
+def data_hashes(constants: str, grid: str) -> dict[str, str | None]:
     """SHA-256 of the files that decide the numbers: the manifest of the database, the constants, the grid."""
     files = {
         "database": _paths.perfdb_dir() / "manifest.json",
         "constants": _paths.configs_dir() / "constants" / f"{constants}.yaml",
         "grid": _paths.configs_dir() / "grids" / f"{grid}.yaml",
     }
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    return {name: _sha256(path) for name, path in files.items()}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def read_inputs(path: Path) -> dict[str, Any]:
     """The request of a manifest, with the database version that its search used."""
     content = read(path)
     inputs = {name: value for name, value in content["inputs"].items() if value is not None}
-    versions = {task["version"] for task in content["resolved"].values() if task["version"]}
+    versions = {task["backend_version"] for task in content["resolved"].values() if "backend_version" in task}
     if len(versions) == 1:
         inputs["backend_version"] = versions.pop()
     return inputs
@@ -74,3 +74,7 @@ def changed_since(path: Path) -> list[str]:
     content = read(path)
     now = data_hashes(content["inputs"]["constants"], content["inputs"]["grid"])
     return [name for name, value in content["hashes"].items() if now[name] != value]
+
+
+def _sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

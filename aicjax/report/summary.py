@@ -78,8 +78,9 @@ def answer(result: SearchResult) -> list[str]:
         return []
     row = top_rows(task, result.request)[0]
     tpot = "" if row.tpot_ms is None else f"TPOT {row.tpot_ms:.2f} ms, "
+    title = "Best" if task.meets_target else "Misses the limits, nearest"
     return [
-        f"Best: {task.name}, {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}",
+        f"{title}: {task.name}, {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}",
         f"  {row.replicas} replica{'s' if row.replicas != 1 else ''} of {composition(row.workers)}, {row.gpus} GPUs",
         f"  {row.tokens_per_s:,.2f} tokens/s, {row.tokens_per_s_per_user:.2f} tokens/s/user, {row.requests_per_s:.2f} "
         f"requests/s, {row.concurrency} in flight",
@@ -89,7 +90,7 @@ def answer(result: SearchResult) -> list[str]:
 
 def reasons(explanation: Explanation) -> list[str]:
     """What holds the best row back, and where its memory goes."""
-    lines = [f"  limited by {_BINDING.get(explanation.binding, explanation.binding)}"]
+    lines = [f"  held back by {_BINDING.get(explanation.binding, explanation.binding)}"]
     if explanation.next_batch is not None:
         lines.append(f"  batch {explanation.next_batch}: {explanation.next_batch_reason}")
     lines += [
@@ -109,17 +110,15 @@ _BINDING = {
     "missing_data": "missing measurements beyond it",
     "grid": "the largest batch tried",
     "throughput": "throughput: a larger batch yields no more",
-    "prefill": "the prefill workers",
+    "prefill": "the prefill workers of a replica",
 }
 
 
 def failure(result: SearchResult) -> AicjaxError | None:
     """The error that ends a run without a configuration within the limits; None when there is one."""
-    winner = result.winner
-    if winner is None:
-        errors = result.errors
-        worst = max(errors.values(), key=lambda error: isinstance(error, NoFeasible))
-        return type(worst)("; ".join(f"{name}: {error}" for name, error in errors.items()))
-    if winner.meets_target or winner.shortfall is None:
+    if any(task.meets_target for task in result.tasks.values()):
         return None
-    return winner.shortfall.error(winner.name)
+    shortfalls = [task.shortfall.error(task.name) for task in result.by_backend.values() if task.shortfall is not None]
+    errors = shortfalls or list(result.errors.values())
+    infeasible = [str(error) for error in errors if isinstance(error, NoFeasible)]
+    return NoFeasible(" ".join(infeasible)) if infeasible else errors[0]

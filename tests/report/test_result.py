@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from aicjax._results import InputError, MissingData, NoFeasible
+from aicjax._results import AicjaxError, InputError, MissingData, NoFeasible
 from aicjax.report import result_json, result_text, summary
 from aicjax.report.save import save
 from aicjax.search.result import SearchResult
@@ -46,7 +46,7 @@ def test_text_shows_question_answer_fronts_and_lists(width: int):
         "maker/model",
         "TTFT 300 ms",
         "Best: disagg",
-        "limited by the TPOT limit",
+        "held back by the TPOT limit",
         "a agg",
         "X chosen",
         "tp4 b16",
@@ -64,12 +64,13 @@ def test_an_experiment_without_rows_says_why():
 def test_no_experiment_with_rows_is_an_error_that_joins_the_reasons():
     error = summary.failure(result(failed("agg", "first."), failed("disagg", "second.")))
     assert isinstance(error, NoFeasible)
-    assert str(error) == "agg: first.; disagg: second."
+    assert str(error) == "first. second."
 
 
-def test_missing_data_everywhere_stays_missing_data():
-    lost = [task(name, {}, error=MissingData("none"), meets_target=False) for name in ("agg", "disagg")]
-    assert isinstance(summary.failure(result(*lost)), MissingData)
+@pytest.mark.parametrize("error", [MissingData("none"), InputError("total_gpus", 1, "at least 2")])
+def test_other_failures_everywhere_keep_their_kind(error: AicjaxError):
+    lost = [task(name, {}, error=error, meets_target=False) for name in ("agg", "disagg")]
+    assert summary.failure(result(*lost)) is error
 
 
 def test_missed_limit_names_limit_nearest_and_percent():
