@@ -108,7 +108,9 @@ def sweep_points(
     )
 
 
-def agg_frame(points: AggPoints, chosen: NDArray[np.int64], worker: Worker) -> Frame:
+def agg_frame(
+    points: AggPoints, chosen: NDArray[np.int64], worker: Worker, *, decimals: int | None = columns.DECIMALS
+) -> Frame:
     """Rows of the chosen points (flat positions), numbers rounded as reported."""
     config, at = np.divmod(chosen, points.plan.batch.size)
     plan = points.plan
@@ -150,7 +152,7 @@ def agg_frame(points: AggPoints, chosen: NDArray[np.int64], worker: Worker) -> F
         "gen_tokens": planned(plan.step_decodes),
         "power_w": np.nan,
     }
-    return frames.build(columns.AGG, values, len(chosen))
+    return frames.build(columns.AGG, values, len(chosen), decimals=decimals)
 
 
 def _estimates(sweep: AggSweep, curves: StepCurves, rows: Sequence[int]) -> AggEstimate:

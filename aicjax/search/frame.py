@@ -16,9 +16,9 @@ def length(frame: Frame) -> int:
     return len(next(iter(frame.values()))) if frame else 0
 
 
-def build(order: Sequence[str], values: Mapping[str, Any], rows: int) -> Frame:
+def build(order: Sequence[str], values: Mapping[str, Any], rows: int, *, decimals: int | None = DECIMALS) -> Frame:
     """A frame of `rows` rows with the columns in `order`, single values repeated and numbers rounded as reported."""
-    return {name: _column(values[name], rows) for name in order}
+    return {name: _column(values[name], rows, decimals) for name in order}
 
 
 def take(frame: Frame, rows: np.ndarray) -> Frame:
@@ -49,11 +49,11 @@ def with_cluster(frame: Frame, tokens_per_s_per_gpu: np.ndarray) -> Frame:
     return {**{name: column for name, column in frame.items() if name != CLUSTER}, CLUSTER: tokens_per_s_per_gpu}
 
 
-def _column(values: Any, rows: int) -> np.ndarray:
+def _column(values: Any, rows: int, decimals: int | None) -> np.ndarray:
     column = np.asarray(values)
     if column.ndim == 0:
         column = np.full(rows, values)
-    return np.round(column, DECIMALS) if column.dtype.kind == "f" else column
+    return column if decimals is None or column.dtype.kind != "f" else np.round(column, decimals)
 
 
 def _value(value: Any) -> Any:

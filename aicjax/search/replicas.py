@@ -108,6 +108,20 @@ def best_replicas(
     return _replicas(prefill, decode, prefill_rows[mate], decode_rows[row], kept, osl, constants)
 
 
+def one_replica(
+    prefill: WorkerTable,
+    decode: WorkerTable,
+    prefill_workers: int,
+    decode_workers: int,
+    osl: int,
+    constants: DisaggConstants,
+) -> Replicas:
+    """The replica of the first prefill and the first decode worker with given counts."""
+    first = np.zeros(1, np.int64)
+    counts = WorkerCounts(np.array([prefill_workers]), np.array([decode_workers]))
+    return _replicas(prefill, decode, first, first, counts, osl, constants)
+
+
 def _shortlists(
     prefill: WorkerTable, targets: Targets, constants: DisaggConstants, cuts: DisaggGrid
 ) -> tuple[Ints, list[Ints], Ints]:

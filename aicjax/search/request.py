@@ -215,6 +215,8 @@ class EstimateRequest(_Request):
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
+        if self.mode in ("disagg", "static_gen") and self.osl == 1:
+            raise InputError("osl", 1, f"at least 2 in mode {self.mode}: one token leaves nothing to decode")
         if self.mode == "disagg":
             for name in (f"{role}_{what}" for role in ("prefill", "decode") for what in ("batch_size", "num_workers")):
                 if getattr(self, name) is None:

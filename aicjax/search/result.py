@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aicjax._results import AicjaxError, NoFeasible
+from aicjax._results import AicjaxError, InputError, NoFeasible
+from aicjax.models import Parallel
 from aicjax.search import frame as frames
 from aicjax.search.frame import Frame
 from aicjax.search.request import SearchRequest
@@ -73,6 +74,11 @@ class Refusal:
     layout: str
     role: str
     reason: str
+
+    @classmethod
+    def of(cls, layout: Parallel, role: str, error: InputError) -> "Refusal":
+        """The refusal that an error of the model stands for."""
+        return cls(layout.label, role, f"{error.argument} must be {error.allowed}, not {error.value}")
 
 
 @dataclass(frozen=True)

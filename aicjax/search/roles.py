@@ -114,9 +114,11 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
     refusals = list(refused)
     for layout in layouts:
         try:
-            lists.append(op_lists(*_priced(deployment, layout)))
+            lists.append(
+                op_lists(deployment.model, layout, deployment.quantisation, deployment.backend, deployment.load.nextn)
+            )
         except InputError as error:
-            refusals.append(Refusal(layout.label, deployment.role, str(error)))
+            refusals.append(Refusal.of(layout, deployment.role, error))
         else:
             kept.append(layout)
     if not kept:
@@ -135,16 +137,13 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
     return Worker(deployment, tuple(kept), tuple(lists), memory, tuple(refusals))
 
 
-def _priced(deployment: Deployment, layout: Parallel) -> tuple:
-    return (deployment.model, layout, deployment.quantisation, deployment.backend, deployment.load.nextn)
-
-
 def _nothing_to_try(deployment: Deployment, refusals: Sequence[Refusal]) -> AicjaxError:
     where = f"{deployment.model.name} on {deployment.backend}"
-    if refusals:
-        return InputError(f"{deployment.role} layouts", refusals[0].layout, f"valid for {where}: {refusals[0].reason}")
-    return InputError(
-        f"{deployment.role} layouts",
-        "none",
-        f"some of the candidate lists within the GPU budget ({where}: no combination has an allowed number of GPUs)",
-    )
+    if not refusals:
+        return InputError(
+            f"{deployment.role} candidates",
+            "none",
+            f"lists of which some combination has an allowed number of GPUs within the budget ({where})",
+        )
+    first, others = refusals[0], f" ({len(refusals) - 1} more refused)" if len(refusals) > 1 else ""
+    return InputError("layout", first.layout, f"valid for {where}: {first.reason}{others}")

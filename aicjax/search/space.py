@@ -73,7 +73,7 @@ def enumerate_layouts(
         try:
             check_parallel(model, layout, backend)
         except InputError as error:
-            refused.append(Refusal(layout.label, role, str(error)))
+            refused.append(Refusal.of(layout, role, error))
         else:
             layouts.append(layout)
     return layouts, refused

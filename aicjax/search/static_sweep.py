@@ -153,7 +153,13 @@ def fitting(points: StaticPoints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]
     return reached & ~missing, reached & missing
 
 
-def static_frame(sweep: StaticSweep, points: StaticPoints, chosen: NDArray[np.bool_]) -> Frame:
+def static_frame(
+    sweep: StaticSweep,
+    points: StaticPoints,
+    chosen: NDArray[np.bool_],
+    *,
+    decimals: int | None = columns.DECIMALS,
+) -> Frame:
     """Rows of the chosen points, layout by layout, numbers rounded as reported.
 
     Progress of more than one token a step is applied to the rounded rows, and the outcome is rounded again.
@@ -186,11 +192,11 @@ def static_frame(sweep: StaticSweep, points: StaticPoints, chosen: NDArray[np.bo
         "memory": total[config, at] / GIB,
         "power_w": np.nan,
     }
-    frame = frames.build(columns.STATIC, values, len(config))
-    return frame if load.progress == 1 else _projected(frame, sweep.mode, load)
+    frame = frames.build(columns.STATIC, values, len(config), decimals=decimals)
+    return frame if load.progress == 1 else _projected(frame, sweep.mode, load, decimals)
 
 
-def _projected(frame: Frame, mode: Mode, load: Load) -> Frame:
+def _projected(frame: Frame, mode: Mode, load: Load, decimals: int | None) -> Frame:
     estimate = StaticEstimate(**{field: frame[name] for name, field in _ESTIMATED.items()})
     gain = rate_gain(estimate, mode, load.osl, load.progress)
     projected = project(estimate, mode, load.osl, load.progress)
@@ -199,4 +205,4 @@ def _projected(frame: Frame, mode: Mode, load: Load) -> Frame:
         **{name: getattr(projected, field) for name, field in _ESTIMATED.items()},
         **{name: frame[name] * gain for name in ("seq/s/gpu", "tokens/s/gpu")},
     }
-    return frames.build(columns.STATIC, values, frames.length(frame))
+    return frames.build(columns.STATIC, values, frames.length(frame), decimals=decimals)
