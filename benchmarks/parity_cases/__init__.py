@@ -8,11 +8,13 @@ from aicjax.forward.bound import MODES as FORWARD_MODES
 from aicjax.models.families import FAMILIES
 from aicjax.ops.query import MODES as OPERATOR_MODES
 from benchmarks.parity_cases.comparison import Comparison
+from benchmarks.parity_cases.forward import forward
+from benchmarks.parity_cases.memory import memory
 from benchmarks.parity_cases.operators import OPERATORS
 from benchmarks.parity_cases.stored import FAMILY, Conditions, StoredRows
 from benchmarks.parity_cases.tables import lane_orders, source_resolution
 
-_MODELLED = {FAMILY: tuple(family.name for family in FAMILIES.values() if family.op_lists is not None)}
+_MODELLED: dict[str, tuple[str, ...]] = {FAMILY: tuple(family.name for family in FAMILIES.values() if family.op_lists is not None)}
 
 
 @dataclass(frozen=True)
@@ -34,4 +36,6 @@ CASES: Mapping[str, Case] = {
     **{name: Case(operators, {"mode": OPERATOR_MODES}) for name, operators in OPERATORS.items()},
     "ops_source_resolution": Case(source_resolution),
     "ops_lane_order": Case(lane_orders),
+    "forward": Case(forward, _MODELLED | {"database_mode": FORWARD_MODES}),
+    "memory": Case(memory, _MODELLED),
 }

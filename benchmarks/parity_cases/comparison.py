@@ -14,7 +14,12 @@ NO_DATA = "no data"
 NO_PEAK = "no peak"
 REFUSED = "refused"
 
-_STORED_ERRORS = {"": OK, "PerfDataNotAvailableError": NO_DATA, "MissingSystemFlopsError": NO_PEAK}
+_STORED_ERRORS = {
+    "": OK,
+    "PerfDataNotAvailableError": NO_DATA,
+    "EmpiricalNotImplementedError": NO_DATA,
+    "MissingSystemFlopsError": NO_PEAK,
+}
 
 
 class Comparison:

@@ -33,10 +33,10 @@ class StoredRows:
         """All rows of a parquet file; the family of the model is added where it is not stored."""
         table = pq.read_table(path)
         columns = {name: _values(table.column(name)) for name in table.column_names}
-        if "model" in columns and FAMILY not in columns:
-            names = columns["model"]
-            family = {name: load_model(name).family for name in set(names)}
-            columns[FAMILY] = np.array([family[name] for name in names], object)
+        if "model" in columns:
+            names, stored = columns["model"], columns.get(FAMILY, np.full(table.num_rows, "", object))
+            family = {name: load_model(name).family for name in set(names[stored == ""])}
+            columns[FAMILY] = np.array([kept or family[name] for name, kept in zip(names, stored, strict=True)], object)
         return cls(columns, path.parent)
 
     def __len__(self) -> int:

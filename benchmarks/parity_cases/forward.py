@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forward passes: every row is one prefill, decode or mixed step, or a whole static decode, of one layout."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from aicjax._results import AicjaxError
+from aicjax.forward.bound import StepCurves, bind
+from aicjax.hardware import load_system
+from aicjax.serving.coordinates import Coordinates, Places
+from aicjax.serving.load import Load
+from aicjax.serving.static import decode_samples
+from aicjax.tables import resolve_version
+from benchmarks.parity_cases.comparison import NO_DATA, REFUSED, Comparison, outcome_of, stored_outcome
+from benchmarks.parity_cases.stored import StoredRows
+from benchmarks.parity_cases.workers import ROLES, TABLES, WORKER, StoredWorker, stored_worker
+
+_STRIDE = 32
+_UNMODELLED_PHASES = ("encoder",)
+
+
+class Term(NamedTuple):
+    """A part of the latency of some rows, each coordinate of which counts `weight` times.
+
+    Attributes:
+        rows: Row of each coordinate.
+        places: Where the step times lie.
+        weight: How often each counts.
+        label: What its operator is reported as; empty for its own name.
+    """
+
+    rows: np.ndarray
+    places: Places
+    weight: np.ndarray
+    label: str = ""
+
+
+def forward(rows: StoredRows) -> Comparison:
+    """Latency of every pass, and of each of its operators; one call for each (system, backend, version, mode)."""
+    comparison = Comparison(stored_outcome(rows["error"]))
+    comparison.fail(np.isin(rows["phase"], _UNMODELLED_PHASES), REFUSED)
+    for (*tables, mode), at in rows.groups(*TABLES, "database_mode"):
+        _compare_group(rows, at[comparison.answered[at]], (tables[0], tables[1], tables[2]), mode, comparison)
+    return comparison
+
+
+def _compare_group(
+    rows: StoredRows, at: np.ndarray, tables: tuple[str, str, str], mode: str, comparison: Comparison
+) -> None:
+    where = (load_system(tables[0]), tables[1], resolve_version(*tables))
+    workers: list[StoredWorker] = []
+    config = np.full(len(rows), -1)
+    for key, members in rows.take(at).groups(*WORKER):
+        try:
+            worker = stored_worker(tables, key)
+            bind(*where, [worker.operators], mode=mode)
+        except AicjaxError as error:
+            comparison.fail(at[members], outcome_of(error))
+        else:
+            config[at[members]] = len(workers)
+            workers.append(worker)
+    at = at[(config[at] >= 0) & (rows["phase"][at] != "build")]
+    if not len(at):
+        return
+    for role in ROLES:
+        formats = np.array([getattr(workers[c].quantisation, role) for c in config[at]], object)
+        comparison.same(at, f"{role}_quant", rows[f"{role}_quant"][at], formats)
+    coordinates = Coordinates()
+    terms = [term for phase in _PHASES for term in _PHASES[phase](rows, at[rows["phase"][at] == phase], coordinates)]
+    curves = bind(*where, [worker.operators for worker in workers], mode=mode).evaluate(coordinates.queries())
+    _compare_totals(rows, at, config, terms, curves, comparison)
+    _compare_operators(rows, at, config, terms, curves, comparison)
+
+
+def _compare_totals(
+    rows: StoredRows, at: np.ndarray, config: np.ndarray, terms: Sequence[Term], curves: StepCurves, comparison
+) -> None:
+    latency_ms = np.zeros(len(rows))
+    for term in terms:
+        step_ms = term.places.values(curves)[config[term.rows], np.arange(len(term.rows))]
+        np.add.at(latency_ms, term.rows, term.weight * step_ms)
+    comparison.fail(at[np.isnan(latency_ms[at])], NO_DATA)
+    comparison.number(at, "latency_ms", rows["latency_ms"][at], latency_ms[at])
+
+
+def _compare_operators(
+    rows: StoredRows, at: np.ndarray, config: np.ndarray, terms: Sequence[Term], curves: StepCurves, comparison
+) -> None:
+    found: dict[int, dict[str, float]] = {int(row): {} for row in at}
+    for term in terms:
+        points = term.places.start + term.places.inverse
+        for row, point, weight in zip(term.rows.tolist(), points.tolist(), term.weight.tolist(), strict=True):
+            part = curves.breakdown(term.places.part, config[row], point)
+            for name, ms in zip(part.names, part.latency_ms.tolist(), strict=True):
+                name = term.label or name
+                found[row][name] = found[row].get(name, 0.0) + weight * ms
+    for row in at[comparison.answered[at]]:
+        stored, ours = json.loads(rows["per_op_json"][row] or "{}"), found[int(row)]
+        for name in stored.keys() | ours.keys():
+            comparison.number(np.array([row]), name, stored.get(name, 0.0), ours.get(name, 0.0))
+
+
+def _context(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
+    """A prefill of the whole batch."""
+    batch, new, prefix = rows["batch"][at], rows["isl"][at] - rows["prefix"][at], rows["prefix"][at]
+    once = np.ones(len(at))
+    yield Term(at, coordinates.context_rest(batch * new, batch), once)
+    yield Term(at, coordinates.context_attention(batch, new, prefix), once)
+
+
+def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
+    """All decode steps of a static batch, one in `_STRIDE` priced; beams widen everything but attention."""
+    batch = rows["batch"][at] * (rows["nextn"][at] + 1)
+    samples = [
+        decode_samples(Load(isl, osl), _STRIDE) for isl, osl in zip(rows["isl"][at], rows["osl"][at], strict=True)
+    ]
+    count = [len(kv_len) for kv_len, _ in samples]
+    kv_len, weight = (np.concatenate([[], *parts]) for parts in zip(*samples, strict=True)) if samples else ([], [])
+    steps = np.array([weights.sum() for _, weights in samples])
+    yield Term(at, coordinates.generation_rest(batch * rows["beam"][at]), steps)
+    yield Term(np.repeat(at, count), coordinates.generation_attention(np.repeat(batch, count), kv_len), np.array(weight))
+
+
+def _decode(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
+    """One decode step of in-flight batching."""
+    at = at[rows["gen_tokens"][at] > 0]
+    query_rows, once = rows["gen_tokens"][at] * (rows["nextn"][at] + 1), np.ones(len(at))
+    yield Term(at, coordinates.generation_rest(query_rows), once)
+    yield Term(at, coordinates.generation_attention(query_rows, _mid_length(rows, at)), once)
+
+
+def _mixed(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
+    """One step of in-flight batching with prompt tokens and decode rows."""
+    budget, isl, prefix = (rows[name][at] for name in ("ctx_tokens", "isl", "prefix"))
+    query_rows = rows["gen_tokens"][at] * (rows["nextn"][at] + 1)
+    yield Term(at, coordinates.context_rest(budget + query_rows - prefix * (budget // isl), 1), np.ones(len(at)))
+    prompts, chunks = -(-budget // isl), np.maximum(-(-isl // np.maximum(budget, 1)), 1)
+    attention = coordinates.context_attention(prompts, isl - prefix, prefix)
+    yield Term(at, attention, (budget > 0) / chunks, "context_attention (scaled)")
+    decodes = query_rows > 0
+    attention = coordinates.generation_attention(query_rows[decodes], _mid_length(rows, at[decodes]))
+    yield Term(at[decodes], attention, np.ones(decodes.sum()))
+
+
+def _mid_length(rows: StoredRows, at: np.ndarray) -> np.ndarray:
+    """Cached tokens at which in-flight batching prices a decode step."""
+    lengths = zip(rows["isl"][at].tolist(), rows["osl"][at].tolist(), strict=True)
+    return np.array([Load(isl, osl).mid_kv_len for isl, osl in lengths], np.int64)
+
+
+_PHASES = {"context": _context, "generation": _generation, "decode": _decode, "mixed": _mixed}

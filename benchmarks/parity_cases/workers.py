@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers that stored rows are about: model, number formats and layout, as operators."""
+
+import json
+from typing import Any, NamedTuple
+
+from aicjax.hardware import load_system
+from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
+from aicjax.ops.records import OpLists
+from aicjax.tables import resolve_version
+
+SIZES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
+ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
+TABLES = ("system", "backend", "version")
+WORKER = ("model", "quant_override", *SIZES, "nextn")
+
+
+class StoredWorker(NamedTuple):
+    """One worker: its model, number formats, layout and operators."""
+
+    model: ModelConfig
+    quantisation: Quantisation
+    layout: Parallel
+    operators: OpLists
+
+
+def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...]) -> StoredWorker:
+    """The worker of rows with the values `key` in the columns `WORKER`, on (system, backend, version)."""
+    model_name, override, *sizes, nextn = key
+    system, backend, stored_version = tables
+    version = resolve_version(system, backend, stored_version)
+    model, layout = load_model(model_name), Parallel(*sizes)
+    explicit = {role.removesuffix("_quant_mode"): mode for role, mode in json.loads(override or "{}").items()}
+    quantisation = resolve_quantisation(model, load_system(system), backend, version, explicit)
+    return StoredWorker(model, quantisation, layout, op_lists(model, layout, quantisation, backend, nextn))
