@@ -16,7 +16,7 @@ from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
 from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
-from aicjax.interp.sites import NO_SITE, choose_sites, token_segments
+from aicjax.interp.sites import NEIGHBOURS, NO_SITE, choose_sites, token_segments
 from aicjax.ops import scales
 from aicjax.ops.records import Gemm
 from aicjax.ops.roofline import Hardware, dtype_index, gemm_sol_ms
@@ -100,12 +100,6 @@ def _host_sol(system: System, mode: str, m, n, k) -> np.ndarray:
     return gemm_sol_ms(m, n, k, form.bytes, system.peak(form.dtype) / 1e3, bandwidth, xp=np)
 
 
-def is_measured(system: System, backend: str, version: str, record: Gemm, shared: bool = True) -> bool:
-    """Whether the shape of a product is a measured site of its format."""
-    table = load_gemm(system, backend, version, table_format(record.quant), shared)
-    return table is not None and bool((table.sites == (record.n, record.k)).all(-1).any())
-
-
 class GemmRows(eqx.Module):
     """Distinct matrix products bound to their curves.
 
@@ -147,7 +141,6 @@ def bind_gemm(
     records: Sequence[Gemm],
     *,
     rows: int,
-    neighbours: int,
     shared: bool = True,
     measured: bool = True,
 ) -> GemmRows:
@@ -157,7 +150,6 @@ def bind_gemm(
         system, backend, version: Which tables.
         records: Distinct products; only shape and format matter.
         rows: Padded number of rows.
-        neighbours: Curves a row may read: 1 when all shapes were measured, else `interp.sites.NEIGHBOURS`.
         shared: Whether tables of other versions and backends fill gaps.
         measured: Whether to read tables at all; without, only the roofline can be asked.
 
@@ -173,8 +165,8 @@ def bind_gemm(
     breaks = np.unique(np.concatenate([token_segments(t.first, t.last) for t in found])) if found else np.ones(1)
     segments = breaks.size + 1
     padded_segments = -(-segments // 4) * 4
-    curve = np.full((rows, padded_segments, neighbours), NO_SITE, np.int32)
-    weight = np.zeros((rows, padded_segments, neighbours), np.float32)
+    curve = np.full((rows, padded_segments, NEIGHBOURS), NO_SITE, np.int32)
+    weight = np.zeros((rows, padded_segments, NEIGHBOURS), np.float32)
     is_site = np.zeros(rows, bool)
     used: dict[tuple[str, int], int] = {}
     for row, record in enumerate(records):
@@ -184,8 +176,8 @@ def bind_gemm(
             continue
         choice = choose_sites(table.sites, table.first, table.last, breaks, (record.n, record.k))
         is_site[row] = choice.measured
-        weight[row, :segments] = choice.weight[:, :neighbours]
-        for at in np.argwhere(choice.site[:, :neighbours] != NO_SITE):
+        weight[row, :segments] = choice.weight
+        for at in np.argwhere(choice.site != NO_SITE):
             site = int(choice.site[tuple(at)])
             curve[row][tuple(at)] = used.setdefault((mode, site), len(used))
     padded = -(-max(len(used), 1) // 32) * 32

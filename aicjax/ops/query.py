@@ -13,7 +13,6 @@ from aicjax._results import InputError, Provenance
 from aicjax.constants import OpConstants, load_constants
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div, point_bucket
-from aicjax.interp.sites import NEIGHBOURS
 from aicjax.ops import attention, comm, gemm, traffic
 from aicjax.ops.attention_tables import backend_lanes
 from aicjax.ops.records import (
@@ -140,7 +139,7 @@ def _column(name: str, values: Any, count: int, size: int) -> np.ndarray:
 
 def _bind(where, ops: Sequence[Any], size: int, measured: bool):
     if isinstance(ops[0], Gemm):
-        return gemm.bind_gemm(*where, ops, rows=size, neighbours=NEIGHBOURS, measured=measured)
+        return gemm.bind_gemm(*where, ops, rows=size, measured=measured)
     if isinstance(ops[0], AllReduce | Nccl):
         return comm.bind_comm(*where, ops, rows=size, measured=measured)
     return traffic.bind_traffic(ops, rows=size)

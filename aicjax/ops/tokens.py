@@ -12,9 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from aicjax._results import Provenance
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div
-from aicjax.interp.sites import NEIGHBOURS
 from aicjax.ops.comm import CommRows, bind_comm, comm_latency, comm_sol
-from aicjax.ops.gemm import GemmRows, bind_gemm, gemm_latency, gemm_sol, is_measured
+from aicjax.ops.gemm import GemmRows, bind_gemm, gemm_latency, gemm_sol
 from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl, TokenOp
 from aicjax.ops.roofline import Hardware
 from aicjax.ops.traffic import TrafficRows, bind_traffic, traffic_latency, traffic_sol
@@ -23,13 +22,13 @@ ROW_BUCKET = 8
 
 
 class TokenRows(eqx.Module):
-    """Distinct token-driven operators: measured products, borrowed products, collectives, traffic, in this order.
+    """Distinct token-driven operators: matrix products, collectives, traffic, in this order.
 
     Attributes:
         last_only: Whether a count is that of the last tokens of requests [transform].
         divisor: Floor divisor of the count [transform].
         split: Ceil divisor of the count, after `divisor` [transform].
-        measured, borrowed: Products whose shape was measured, and others.
+        gemm: Matrix products.
         comm: Collectives.
         traffic: Operators that only move bytes.
         reads: Which transform each row reads, one array a group.
@@ -38,8 +37,7 @@ class TokenRows(eqx.Module):
     last_only: Bool[Array, " transform"]
     divisor: Int[Array, " transform"]
     split: Int[Array, " transform"]
-    measured: GemmRows
-    borrowed: GemmRows
+    gemm: GemmRows
     comm: CommRows
     traffic: TrafficRows
     reads: tuple[Int[Array, " row"], ...]
@@ -63,11 +61,8 @@ def bind_tokens(
     """
     firsts = {distinct(op): op for op in reversed(ops)}
     keys = list(dict.fromkeys(distinct(op) for op in ops))
-    gemms = [k for k in keys if isinstance(firsts[k], Gemm)]
-    site = {k for k in gemms if measured and is_measured(system, backend, version, firsts[k], shared)}
     groups = (
-        [k for k in gemms if k in site],
-        [k for k in gemms if k not in site],
+        [k for k in keys if isinstance(firsts[k], Gemm)],
         [k for k in keys if isinstance(firsts[k], AllReduce | Nccl)],
         [k for k in keys if isinstance(firsts[k], Elementwise | Embedding | P2P)],
     )
@@ -86,10 +81,9 @@ def bind_tokens(
         last_only=np.array([t[0] for t in listed], bool),
         divisor=np.array([t[1] for t in listed], np.int32),
         split=np.array([t[2] for t in listed], np.int32),
-        measured=bind_gemm(*where, records[0], rows=sizes[0], neighbours=1, shared=shared, measured=measured),
-        borrowed=bind_gemm(*where, records[1], rows=sizes[1], neighbours=NEIGHBOURS, shared=shared, measured=measured),
-        comm=bind_comm(*where, records[2], rows=sizes[2], shared=shared, measured=measured),
-        traffic=bind_traffic(records[3], rows=sizes[3]),
+        gemm=bind_gemm(*where, records[0], rows=sizes[0], shared=shared, measured=measured),
+        comm=bind_comm(*where, records[1], rows=sizes[1], shared=shared, measured=measured),
+        traffic=bind_traffic(records[2], rows=sizes[2]),
         reads=tuple(reads),
     )
     return rows, place
@@ -111,10 +105,9 @@ def token_latency(
         hardware: Peaks and bandwidths.
     """
     counts = _counts(rows, tokens, last_tokens)
-    measured, borrowed, comm, traffic = rows.reads
+    gemm, comm, traffic = rows.reads
     parts = [
-        gemm_latency(rows.measured, measured, counts, hardware),
-        gemm_latency(rows.borrowed, borrowed, counts, hardware),
+        gemm_latency(rows.gemm, gemm, counts, hardware),
         comm_latency(rows.comm, counts[comm]),
         traffic_latency(rows.traffic, counts[traffic], hardware),
     ]
@@ -126,10 +119,9 @@ def token_sol(
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Roofline of every row at every token count, in the form of `token_latency`."""
     counts = _counts(rows, tokens, last_tokens)
-    measured, borrowed, comm, traffic = rows.reads
+    gemm, comm, traffic = rows.reads
     parts = [
-        gemm_sol(rows.measured, counts[measured], hardware),
-        gemm_sol(rows.borrowed, counts[borrowed], hardware),
+        gemm_sol(rows.gemm, counts[gemm], hardware),
         comm_sol(rows.comm, counts[comm]),
         traffic_sol(rows.traffic, counts[traffic], hardware),
     ]
