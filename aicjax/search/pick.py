@@ -52,7 +52,8 @@ class Pick:
 def pick_for_budget(frame: Frame, limit: Limit, total_gpus: int, top_n: int, group: str, *, strict: bool) -> Pick:
     """The rows with the most tokens/s over a GPU budget that whole replicas fill, one of each group.
 
-    When no row meets the limit: each group's row with the most throughput, those nearest to the limit first.
+    Of rows with the same throughput the first in the frame counts: sweeps put those of tighter targets first. When no
+    row meets the limit: each group's row with the most throughput, those nearest to the limit first.
 
     Args:
         frame: Feasible rows.
@@ -67,8 +68,7 @@ def pick_for_budget(frame: Frame, limit: Limit, total_gpus: int, top_n: int, gro
     size = frame["num_total_gpus"]
     frame = frames.with_cluster(frame, frame["tokens/s/gpu"] * (total_gpus // size) * size / total_gpus)
     candidates, meets = _candidates(frame, limit)
-    rank_by = candidates[CLUSTER]
-    candidates = frames.take(candidates, _first_of_groups(candidates[group], -rank_by))
+    candidates = frames.take(candidates, _first_of_groups(candidates[group], -candidates[CLUSTER]))
     if meets:
         second = candidates["request_latency"] if limit.on_request else -candidates["tokens/s/user"]
         order = np.lexsort((second, -candidates[CLUSTER]))
