@@ -27,7 +27,7 @@ from benchmarks.parity_cases.stored import StoredRows, read_conditions  # noqa: 
 
 _LAYOUT = "{:<26} {:>6} {:>8} {:>5} {:>8} {:>9} {:>9} {:>9} {:>8}  {}"
 _HEADER = ("file", "rows", "answered", "wrong", "left out", "max", "p99", "median", "seconds", "")
-_NOT_SHOWN = ("latency_ms", "table_latency_ms", "source", "per_op_json", "per_op_source_json")
+_NOT_SHOWN = ("source", "per_op_json", "per_op_source_json")
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ def _locate(parser: argparse.ArgumentParser, name: str, directory: Path) -> Path
 
 
 def _tells(value: object) -> bool:
-    return value not in ("", None) and value == value  # a number that is absent is not equal to itself
+    """Whether a value helps to tell which row it is: names and counts do, results and what is off do not."""
+    return bool(value) and (not isinstance(value, float) or value.is_integer())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ from benchmarks.parity_cases.comparison import Comparison
 from benchmarks.parity_cases.forward import forward
 from benchmarks.parity_cases.memory import memory
 from benchmarks.parity_cases.operators import OPERATORS
+from benchmarks.parity_cases.searches import RTOL as SEARCH_RTOL
+from benchmarks.parity_cases.searches import disagg, end_to_end, feasible_agg
+from benchmarks.parity_cases.serving import agg, static
 from benchmarks.parity_cases.stored import FAMILY, Conditions, StoredRows
 from benchmarks.parity_cases.tables import lane_orders, source_resolution
 
@@ -38,4 +41,9 @@ CASES: Mapping[str, Case] = {
     "ops_lane_order": Case(lane_orders),
     "forward": Case(forward, _MODELLED | {"database_mode": FORWARD_MODES}),
     "memory": Case(memory, _MODELLED),
+    "static": Case(static, _MODELLED),
+    "agg": Case(agg, _MODELLED),
+    "disagg": Case(disagg, _MODELLED),
+    "e2e": Case(end_to_end, _MODELLED, SEARCH_RTOL),
+    "e2e_feasible_agg": Case(feasible_agg, _MODELLED, SEARCH_RTOL),
 }
