@@ -119,20 +119,24 @@ def command(
     no_color: options.NoColor = False,
 ) -> None:
     """Predict one configuration: latencies, throughput, memory and where each number comes from."""
-    from aicjax.report import point
-    from aicjax.search import EstimateRequest, estimate
-
     given = options.given(ctx)
     sections = _sections(given.pop("detail", "memory"))
     as_json, plain = given.pop("json", False), given.pop("no_color", False)
-    result = estimate(EstimateRequest(**given))
-    point.print_point(result, sections=sections, as_json=as_json, plain=plain)
+
+    from aicjax.search import EstimateRequest
+
+    request = EstimateRequest(**given)
+
+    from aicjax.report import point
+    from aicjax.search import estimate
+
+    point.print_point(estimate(request), sections=("summary", *sections), as_json=as_json, plain=plain)
 
 
 def _sections(text: str) -> tuple[str, ...]:
-    known = ("summary", "memory", "time", "source")
+    known = ("memory", "time", "source")
     wanted = tuple(word.strip() for word in text.split(","))
     for word in wanted:
-        if word not in (*known, "all"):
-            raise InputError("detail", word, f"one of {', '.join(known)}, all")
+        if word not in (*known, "summary", "all"):
+            raise InputError("detail", word, f"one of summary, {', '.join(known)}, all")
     return known if "all" in wanted else wanted

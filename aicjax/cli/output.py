@@ -41,6 +41,7 @@ def present(request: "SearchRequest", output: Output) -> None:
         NoFeasible: No configuration meets the limits; raised after the nearest ones are shown.
     """
     from aicjax.report import result_json, result_text, summary
+    from aicjax.report.console import stdout_console
     from aicjax.report.progress import shown_when_slow
     from aicjax.report.save import save
     from aicjax.search import search
@@ -54,7 +55,7 @@ def present(request: "SearchRequest", output: Output) -> None:
         if error is None:
             print(summary.headline(result))
     else:
-        result_text.print_result(result, result_text.stdout_console(plain=output.no_color))
+        result_text.print_result(result, stdout_console(plain=output.no_color))
     if output.save_dir is not None:
         folder = save(result, output.save_dir)
         print(f"saved in {folder}", file=sys.stderr)

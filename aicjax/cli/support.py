@@ -50,12 +50,9 @@ def command(
     if unknown := set(backends) - set(BACKENDS):
         raise InputError("backend", unknown.pop(), f"one of {', '.join(BACKENDS)}, {ALL}")
     shared = {"model_path": model_path, "backend_version": backend_version, "database_mode": database_mode}
+    given = {name: value for name, value in shared.items() if value is not None}
     with shown_when_slow(f"trying {len(systems) * len(backends)} pairs of system and engine"):
-        verdicts = [
-            _verdict(name, engine, {key: value for key, value in shared.items() if value is not None})
-            for name in systems
-            for engine in backends
-        ]
+        verdicts = [_verdict(name, engine, given) for name in systems for engine in backends]
     report.print_verdicts(verdicts, as_json=json, plain=no_color)
 
 
@@ -63,23 +60,23 @@ def _verdict(system: str, backend: str, shared: dict[str, Any]) -> dict[str, Any
     """One row of the answer: a reason per serving mode, None where it runs."""
     from aicjax.hardware import load_system
     from aicjax.search import SearchRequest, search
+    from aicjax.tables import available
 
-    reasons: dict[str, str | None] = {}
-    version = None
-    for mode in _MODES:
-        inputs = {
-            "system": system,
-            "backend": backend,
-            "serving_mode": mode,
-            "total_gpus": load_system(system).gpus_per_node,
-            "ttft": _UNLIMITED_MS,
-            "tpot": _UNLIMITED_MS,
-            "pareto_sweep": False,
-            **shared,
-        }
-        try:
-            task = search(SearchRequest(**inputs)).tasks[mode]
-            version, reasons[mode] = task.version, None if task.error is None else str(task.error)
-        except AicjaxError as error:
-            reasons[mode] = str(error)
-    return {"system": system, "backend": backend, "version": version, **reasons}
+    row = {"system": system, "backend": backend, "version": None}
+    if backend not in available(system) and "backend_version" not in shared:
+        return row | dict.fromkeys(_MODES, "no measured tables")
+    inputs = {
+        "system": system,
+        "backend": backend,
+        "total_gpus": load_system(system).gpus_per_node,
+        "ttft": _UNLIMITED_MS,
+        "tpot": _UNLIMITED_MS,
+        "pareto_sweep": False,
+        **shared,
+    }
+    try:
+        tasks = search(SearchRequest(**inputs)).tasks
+    except AicjaxError as error:
+        return row | dict.fromkeys(_MODES, str(error))
+    reasons = {name: None if task.error is None else str(task.error) for name, task in tasks.items()}
+    return row | {"version": tasks["agg"].version or None} | reasons

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from aicjax._results import MissingData, Provenance
+from aicjax.report.console import stdout_console
 
 if TYPE_CHECKING:
     from aicjax.ops.query import OpTimes
@@ -44,7 +44,9 @@ def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: "OpTim
     else:
         fixed = [name for name in coordinates if len(rows) > 1 and len({row[name] for row in rows}) == 1]
         title = ", ".join([title, *(f"{name} {rows[0][name]}" for name in fixed)])
-        Console().print(_table(title, [{k: v for k, v in row.items() if k not in fixed} for row in rows]))
+        stdout_console(plain=False).print(
+            _table(title, [{k: v for k, v in row.items() if k not in fixed} for row in rows])
+        )
     if set(names) == {"missing"}:
         raise MissingData(f"{title}: nothing measured answers any of these shapes; --database-mode SOL gives bounds.")
 

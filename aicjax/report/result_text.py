@@ -1,40 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """A search result on a terminal: the answer, the fronts, the top lists."""
 
-import sys
-
 from rich.console import Console
 
 from aicjax.report import pareto, summary
+from aicjax.report.console import print_lines
 from aicjax.report.pareto import Curve
 from aicjax.report.table import print_top
 from aicjax.search import frame as frames
 from aicjax.search.columns import CLUSTER
 from aicjax.search.result import SearchResult, TaskResult
 
-WIDTH_WITHOUT_TERMINAL = 120
 PLOT_HEIGHT = 14
 PLOT_MAX_WIDTH = 100
 
 
-def stdout_console(*, plain: bool) -> Console:
-    """Standard output: as wide as the terminal, or wide enough for every table when it is a file or a pipe."""
-    return Console(no_color=plain, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
-
-
 def print_result(result: SearchResult, console: Console) -> None:
     """Prints what was asked, the answer with its reasons, the Pareto fronts and the top list of every experiment."""
-    _print_lines(console, [*summary.question(result), "", *summary.answer(result)])
+    print_lines(console, [*summary.question(result), "", *summary.answer(result)])
     winner = result.winner
     if winner is not None and winner.explain is not None:
-        _print_lines(console, summary.reasons(winner.explain(0)))
-    _print_lines(console, ["", *fronts(result, min(console.width, PLOT_MAX_WIDTH)), ""])
+        print_lines(console, summary.reasons(winner.explain(0)))
+    print_lines(console, ["", *fronts(result, min(console.width, PLOT_MAX_WIDTH)), ""])
     for task in result.tasks.values():
         if frames.length(task.best):
             rows = summary.top_rows(task, result.request)
             print_top(console, _title(task, result), rows, with_backend=task.backend == "auto")
         else:
-            _print_lines(console, [f"{task.name}: no configuration. {task.error or ''}", ""])
+            print_lines(console, [f"{task.name}: no configuration. {task.error or ''}", ""])
 
 
 def fronts(result: SearchResult, width: int) -> list[str]:
@@ -69,8 +62,3 @@ def _markers(names: list[str]) -> dict[str, str]:
 def _title(task: TaskResult, result: SearchResult) -> str:
     order = "by fewest GPUs" if summary.budget(result.request) is None else "by tokens/s/gpu"
     return f"{task.name}, {order}" if task.meets_target else f"{task.name}: misses the limit, nearest first"
-
-
-def _print_lines(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        console.print(line, highlight=False, markup=False, overflow="fold", crop=False, no_wrap=True)

@@ -2,8 +2,8 @@
 """The answer of a search in a few lines: what was asked, what is best, by how much, and what holds it back."""
 
 from aicjax._results import AicjaxError, NoFeasible
-from aicjax.report.rows import Row, Worker, reported, rows
-from aicjax.report.table import describe
+from aicjax.report import phrases
+from aicjax.report.rows import Row, reported, rows
 from aicjax.search.request import SearchRequest
 from aicjax.search.result import Explanation, SearchResult, TaskResult
 
@@ -22,7 +22,7 @@ def question(result: SearchResult) -> list[str]:
     """What was asked: model, system, workload and limits."""
     request = result.request
     systems = " + ".join(dict.fromkeys([request.system, request.decode_system or request.system]))
-    versions = ", ".join(dict.fromkeys(f"{task.backend} {task.version}" for task in result.by_backend.values()))
+    versions = ", ".join(dict.fromkeys(f"{task.backend} {task.version}".strip() for task in result.by_backend.values()))
     if request.total_gpus is not None:
         gpus = f"{request.total_gpus} GPUs of {systems}"
     elif request.target_request_rate is not None:
@@ -48,7 +48,7 @@ def headline(result: SearchResult) -> str:
     tpot = "" if row.tpot_ms is None else f", TPOT {row.tpot_ms:.2f} ms"
     return (
         f"{task.name}: {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}; "
-        f"{row.replicas} x ({composition(row.workers)}) on {row.gpus} GPUs, TTFT {row.ttft_ms:.2f} ms{tpot}"
+        f"{row.replicas} x ({phrases.composition(row.workers)}) on {row.gpus} GPUs, TTFT {row.ttft_ms:.2f} ms{tpot}"
     )
 
 
@@ -62,13 +62,8 @@ def comparison(result: SearchResult) -> str:
     ratio = winner.score / second.score
     first = top_rows(second, result.request)[0]
     if budget(result.request) is None:
-        return f", {ratio:.2f}x fewer GPUs than {second.name} ({first.gpus})"
+        return f", {ratio:.2f}x fewer GPUs than the best {second.name} ({first.gpus})"
     return f", {ratio:.2f}x the best {second.name} ({first.tokens_per_s_per_gpu:.2f})"
-
-
-def composition(workers: tuple[Worker, ...]) -> str:
-    """The workers of a replica in words: `5 x tp4 b1 prefill + 3 x tp4 b64 decode`."""
-    return " + ".join(f"{describe(worker)} {'' if worker.role == 'agg' else worker.role}".strip() for worker in workers)
 
 
 def answer(result: SearchResult) -> list[str]:
@@ -78,10 +73,11 @@ def answer(result: SearchResult) -> list[str]:
         return []
     row = top_rows(task, result.request)[0]
     tpot = "" if row.tpot_ms is None else f"TPOT {row.tpot_ms:.2f} ms, "
+    replicas = f"{row.replicas} replica{'' if row.replicas == 1 else 's'}"
     title = "Best" if task.meets_target else "Misses the limits, nearest"
     return [
         f"{title}: {task.name}, {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}",
-        f"  {row.replicas} replica{'s' if row.replicas != 1 else ''} of {composition(row.workers)}, {row.gpus} GPUs",
+        f"  {replicas} of {phrases.composition(row.workers)}, {row.gpus} GPUs",
         f"  {row.tokens_per_s:,.2f} tokens/s, {row.tokens_per_s_per_user:.2f} tokens/s/user, {row.requests_per_s:.2f} "
         f"requests/s, {row.concurrency} in flight",
         f"  TTFT {row.ttft_ms:.2f} ms, {tpot}request {row.request_latency_ms:.2f} ms",
@@ -93,11 +89,7 @@ def reasons(explanation: Explanation) -> list[str]:
     lines = [f"  held back by {_BINDING.get(explanation.binding, explanation.binding)}"]
     if explanation.next_batch is not None:
         lines.append(f"  batch {explanation.next_batch}: {explanation.next_batch_reason}")
-    lines += [
-        f"  memory {use.role}: {use.total:.1f} of {use.capacity:.1f} GiB (weights {use.weights:.1f}, activations "
-        f"{use.activations:.1f}, KV {use.kvcache:.1f} of {use.kv_budget:.1f}, other {use.nccl + use.others:.1f})"
-        for use in explanation.memory
-    ]
+    lines += [f"  {phrases.memory_use(use)}" for use in explanation.memory]
     return lines
 
 

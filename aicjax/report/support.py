@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from aicjax._results import NoFeasible
+from aicjax.report.console import print_lines, stdout_console
 
 _MODES = ("agg", "disagg")
 
@@ -28,13 +28,27 @@ def print_verdicts(verdicts: Sequence[Mapping[str, Any]], *, as_json: bool, plai
     if as_json:
         print(json.dumps([dict(verdict) for verdict in verdicts], indent=2))
     else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for header in ("system", "engine", "version", *_MODES, "why not"):
-            table.add_column(header, no_wrap=header != "why not")
-        for verdict in verdicts:
-            marks = ["no" if verdict[mode] else "yes" for mode in _MODES]
-            reasons = dict.fromkeys(verdict[mode] for mode in _MODES if verdict[mode])
-            table.add_row(verdict["system"], verdict["backend"], verdict["version"] or "-", *marks, "\n".join(reasons))
-        Console(no_color=plain).print(table)
+        console = stdout_console(plain=plain)
+        console.print(_table(verdicts))
+        print_lines(console, _reasons(verdicts))
     if all(verdict[mode] for verdict in verdicts for mode in _MODES):
         raise NoFeasible("The model runs on none of the systems and engines asked about.")
+
+
+def _table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("system", "engine", "version", *_MODES):
+        table.add_column(header)
+    for verdict in verdicts:
+        marks = ["no" if verdict[mode] else "yes" for mode in _MODES]
+        table.add_row(verdict["system"], verdict["backend"], verdict["version"] or "-", *marks)
+    return table
+
+
+def _reasons(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per reason: the pairs it holds for, and the reason."""
+    pairs: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for reason in dict.fromkeys(verdict[mode].removeprefix(f"{mode}: ") for mode in _MODES if verdict[mode]):
+            pairs.setdefault(reason, []).append(f"{verdict['system']} {verdict['backend']}")
+    return [f"{', '.join(where)}: {reason}" for reason, where in pairs.items()]

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from aicjax.report.rows import Row, Worker
+from aicjax.report.phrases import describe
+from aicjax.report.rows import Row
 
 
 class Column(NamedTuple):
@@ -53,12 +54,6 @@ def print_top(console: Console, title: str, rows: Sequence[Row], *, with_backend
         columns = [column for column in columns if column.header != header]
         table = _table(title, rows, columns)
     console.print(table)
-
-
-def describe(worker: Worker) -> str:
-    """A worker in a few characters: how many, layout, batch."""
-    count = "" if worker.role == "agg" else f"{worker.count} x "
-    return f"{count}{worker.layout} b{worker.batch}"
 
 
 def _columns(first: Row, with_backend: bool) -> list[Column]:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of an answer in a few words: a worker, its memory, where the time of a step comes from."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aicjax._results import Provenance
+from aicjax.report.rows import Worker
+from aicjax.search.result import MemoryUse
+
+if TYPE_CHECKING:
+    from aicjax.search.step_times import StepTimes
+
+
+def describe(worker: Worker) -> str:
+    """A worker: how many, layout, batch."""
+    count = "" if worker.role == "agg" else f"{worker.count} x "
+    return f"{count}{worker.layout} b{worker.batch}"
+
+
+def composition(workers: tuple[Worker, ...]) -> str:
+    """The workers of a replica: `5 x tp4 b1 prefill + 3 x tp4 b64 decode`."""
+    return " + ".join(f"{describe(worker)} {'' if worker.role == 'agg' else worker.role}".strip() for worker in workers)
+
+
+def memory_use(use: MemoryUse) -> str:
+    """The memory of one GPU of a worker, whole and by part."""
+    return (
+        f"memory {use.role}: {use.total:.1f} of {use.capacity:.1f} GiB (weights {use.weights:.1f}, activations "
+        f"{use.activations:.1f}, KV {use.kvcache:.1f} of {use.kv_budget:.1f}, other {use.nccl + use.others:.1f})"
+    )
+
+
+def sources(step: "StepTimes") -> str:
+    """The share of a step's time by how it was obtained, largest first."""
+    latency_ms, codes = np.asarray(step.latency_ms), np.asarray(step.provenance, int)
+    parts = {int(code): float(latency_ms[codes == code].sum() / step.total_ms) for code in np.unique(codes)}
+    order = sorted(parts.items(), key=lambda part: -part[1])
+    return ", ".join(f"{share:.1%} {Provenance(code).name.lower()}" for code, share in order if share > 0)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One serving point on a terminal or as JSON: figures, memory, operators and where their times come from."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from aicjax.report import phrases
+from aicjax.report.console import print_lines, stdout_console
+
+if TYPE_CHECKING:
+    from aicjax.search.point import EstimateResult
+
+SECTIONS = ("summary", "memory", "time", "source")
+
+
+def print_point(result: "EstimateResult", *, sections: Sequence[str], as_json: bool, plain: bool) -> None:
+    """Prints an estimate.
+
+    Args:
+        result: The estimate.
+        sections: Names of `SECTIONS`, in any order.
+        as_json: Whether to print one JSON object with everything instead.
+        plain: Whether to leave out colours.
+    """
+    if as_json:
+        print(json.dumps(as_dict(result), indent=2, allow_nan=False))
+        return
+    console = stdout_console(plain=plain)
+    parts = {"summary": _summary, "memory": _memory, "time": _times, "source": _sources}
+    for name in SECTIONS:
+        if name in sections:
+            parts[name](result, console)
+
+
+def as_dict(result: "EstimateResult") -> dict[str, Any]:
+    """The estimate as plain Python values."""
+    return {
+        "inputs": result.request.model_dump(mode="json"),
+        "resolved": result.resolved,
+        "row": result.row,
+        "memory": [{**dataclasses.asdict(use), "total": use.total} for use in result.memory],
+        "steps": [
+            {
+                "step": step.step,
+                "operators": [
+                    {"name": name, "latency_ms": latency_ms, "provenance": code.name.lower()}
+                    for name, latency_ms, code in zip(step.names, step.latency_ms, step.provenance, strict=True)
+                ],
+            }
+            for step in result.steps
+        ],
+        "provenance": result.provenance.name.lower(),
+        "warnings": list(result.warnings),
+    }
+
+
+def _summary(result: "EstimateResult", console: Console) -> None:
+    row, request = result.row, result.request
+    where = ", ".join(
+        f"{role} {part['layout']} on {part['system']}, {part['backend']} {part['version']}"
+        for role, part in result.resolved.items()
+    )
+    print_lines(console, [f"{request.model_path}: {where}"])
+    table = Table(box=None, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, name, unit in _FIGURES:
+        value = row.get(name)
+        if value is not None:
+            table.add_row(label, f"{value:,.3f} {unit}" if unit else f"{value:g}")
+    console.print(table)
+    print_lines(console, (f"warning: {warning}" for warning in result.warnings))
+
+
+_FIGURES = (
+    ("TTFT", "ttft", "ms"),
+    ("TPOT", "tpot", "ms"),
+    ("request latency", "request_latency", "ms"),
+    ("prefill", "context_latency", "ms"),
+    ("decode", "generation_latency", "ms"),
+    ("requests", "seq/s", "req/s"),
+    ("throughput", "tokens/s", "tokens/s"),
+    ("per GPU", "tokens/s/gpu", "tokens/s"),
+    ("per user", "tokens/s/user", "tokens/s"),
+    ("in flight", "concurrency", ""),
+    ("GPUs", "num_total_gpus", ""),
+)
+
+
+def _memory(result: "EstimateResult", console: Console) -> None:
+    print_lines(console, map(phrases.memory_use, result.memory))
+
+
+def _times(result: "EstimateResult", console: Console) -> None:
+    for step in result.steps:
+        latency_ms = np.asarray(step.latency_ms)
+        table = _table(f"{step.step}: {step.total_ms:.3f} ms", ("operator", "ms", "share", "source"))
+        for at in np.argsort(-latency_ms, kind="stable")[: np.count_nonzero(latency_ms)]:
+            source = step.provenance[at].name.lower()
+            table.add_row(step.names[at], f"{latency_ms[at]:.4f}", f"{latency_ms[at] / step.total_ms:.1%}", source)
+        console.print(table)
+
+
+def _sources(result: "EstimateResult", console: Console) -> None:
+    print_lines(console, (f"{step.step}: {phrases.sources(step)}" for step in result.steps))
+
+
+def _table(title: str, headers: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in headers:
+        table.add_column(header, justify="right" if header in ("ms", "share") else "left", no_wrap=True)
+    return table
