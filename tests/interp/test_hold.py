@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds in blocks: which points a block searches never shows in an answer."""
+
+import jax
+import numpy as np
+
+from aicjax.interp.hold import CANDIDATES, FAR_LOG2, HOLD_BLOCK, held_utilization
+from tests.oracles import grid as oracle
+
+TOLERANCE = 1e-4  # weights are differences of distances, in float32
+POINTS = 2 * HOLD_BLOCK
+LEAVES = 384
+
+held = jax.jit(held_utilization)
+
+
+def large_table() -> dict[oracle.Point, float]:
+    """Utilisation at more points than a block keeps as candidates, on a jittered lattice of three axes."""
+    rng = np.random.default_rng(3)
+    lattice = np.stack(np.meshgrid([0.25, 1, 4], 2.0 ** np.arange(4, 15), 2.0 ** np.arange(0, 9)), -1).reshape(-1, 3)
+    points = lattice * 2 ** rng.uniform(-0.2, 0.2, lattice.shape)
+    assert len(points) > 2 * CANDIDATES
+    return {tuple(p): float(u) for p, u in zip(points.tolist(), rng.uniform(0.1, 1.2, len(points)), strict=True)}
+
+
+def answers(table: dict[oracle.Point, float], outer: np.ndarray, inner: np.ndarray, needed: np.ndarray) -> np.ndarray:
+    leaves = np.full((3, LEAVES), FAR_LOG2, np.float32)
+    leaves[:, : len(table)] = np.log2(np.array(list(table))).T
+    utilization = np.zeros(LEAVES, np.float32)
+    utilization[: len(table)] = list(table.values())
+    queries = (np.log2(x).astype(np.float32)[None] for x in (outer, inner))
+    return np.asarray(held(leaves[None], utilization[None], *queries, needed[None]))[0]
+
+
+def check(outer: np.ndarray, inner: np.ndarray) -> None:
+    table = large_table()
+    got = answers(table, outer, inner, np.ones(POINTS, bool))
+    latency = {point: 1.0 / utilization for point, utilization in table.items()}  # under a roofline of one
+    want = [1 / oracle.hold(latency, (1.0, o, i), lambda *_: 1.0)[0] for o, i in zip(outer, inner, strict=True)]
+    np.testing.assert_allclose(got, want, rtol=TOLERANCE)
+
+
+def test_close_queries_find_their_anchors_among_candidates():
+    rng = np.random.default_rng(5)
+    check(20000.0 * 2 ** rng.uniform(-0.3, 0.3, POINTS), 200.0 * 2 ** rng.uniform(-0.3, 0.3, POINTS))
+
+
+def test_scattered_queries_find_their_anchors_among_all_points():
+    rng = np.random.default_rng(6)
+    check(2 ** rng.uniform(0, 18, POINTS), 2 ** rng.uniform(-2, 11, POINTS))
+
+
+def test_far_queries_find_their_anchors():
+    rng = np.random.default_rng(8)
+    check(2 ** rng.uniform(25, 26, POINTS), 2 ** rng.uniform(-12, -11, POINTS))
+
+
+def test_block_that_needs_nothing_is_skipped():
+    at = np.full(POINTS, 3.0)
+    got = answers(large_table(), at, at, np.arange(POINTS) >= HOLD_BLOCK)
+    assert np.isnan(got[:HOLD_BLOCK]).all()
+    assert np.isfinite(got[HOLD_BLOCK:]).all()
