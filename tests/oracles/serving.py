@@ -133,3 +133,44 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
         if not beaten:
             kept.append(i)
     return sorted(kept, key=lambda i: points[i][0])
+
+
+def kept(rows: Sequence[Any], targets: Sequence[tuple[float, float]], keep: int) -> list[Any]:
+    """Rows of one layout that a sweep keeps: for each target the first `keep` within it, by rate; without repeats.
+
+    A row is (name, ttft, tpot, rate); names come back in the order in which they are first kept.
+    """
+    found: list[Any] = []
+    for ttft, tpot in targets:
+        within = [row for row in rows if row[1] <= ttft and row[2] <= tpot]
+        within.sort(key=lambda row: -row[3])
+        found += [row[0] for row in within[:keep] if row[0] not in found]
+    return found
+
+
+def best_replicas(
+    prefill: Sequence[dict], decode: Sequence[dict], target: tuple[float, float], osl: int, cuts: Any, numbers: dict
+) -> list[tuple[int, int, int, int]]:
+    """Replicas kept for one target, (prefill row, decode row, prefill workers, decode workers), by loops."""
+    order = sorted(range(len(prefill)), key=lambda i: (-prefill[i]["per_gpu"], prefill[i]["batch"]))
+    shortlist = [i for i in order if prefill[i]["ttft"] * numbers["ttft"] < target[0]][: cuts.keep_prefill]
+    winners = []
+    for layout in sorted({row["layout"] for row in decode}):
+        rows = [i for i, row in enumerate(decode) if row["layout"] == layout and 0 < row["tpot"] < target[1]]
+        rows = sorted(rows, key=lambda i: -decode[i]["per_gpu"])[: cuts.keep_decode_per_layout]
+        best, winner = (-math.inf, 0), None
+        for d in rows:
+            for p in shortlist:
+                a, b = prefill[p], decode[d]
+                pair = (a["rate"], a["gpus"], b["rate"], b["gpus"])
+                p_num, d_num = worker_counts(*pair, numbers["sizes"], numbers["most"], numbers["p"], numbers["d"])
+                if p_num == 0:
+                    continue
+                gpus = a["gpus"] * p_num + b["gpus"] * d_num
+                rate = min(a["rate"] * p_num * numbers["p"], b["rate"] * d_num * numbers["d"])
+                if (rate * osl / gpus, -gpus) > best:
+                    best, winner = (rate * osl / gpus, -gpus), (p, d, p_num, d_num)
+        if winner is not None:
+            winners.append((round(best[0], 3), winner))
+    winners.sort(key=lambda entry: -entry[0])
+    return [winner for _, winner in winners[: cuts.keep_per_target]]
