@@ -16,7 +16,7 @@ _OUTPUT = "Output"
 _SPACE = "What to compare"
 
 BACKENDS = "trtllm|sglang|vllm"
-MODES = "SILICON|HYBRID|EMPIRICAL|SOL"
+MODES = "SILICON|SOL"
 
 
 def flag(*names: str, panel: str | None = None, default: str | bool = False, metavar: str = "N", text: str) -> Any:
@@ -57,20 +57,16 @@ Version = Annotated[
         text="Version of the measured tables, or current, previous, next.",
     ),
 ]
-
-
-def _mode(default: str) -> Any:
-    return flag(
+Mode = Annotated[
+    str | None,
+    flag(
         "--database-mode",
         panel=_DATA,
-        default=default,
+        default="SILICON",
         metavar=MODES,
-        text="What answers an operator: measurements, measurements and estimates, estimates, or rooflines.",
-    )
-
-
-Mode = Annotated[str | None, _mode("SILICON")]
-HybridMode = Annotated[str | None, _mode("HYBRID")]
+        text="What answers an operator: measurements and what follows from them, or rooflines.",
+    ),
+]
 ConstantsName = Annotated[
     str | None,
     flag(

@@ -54,7 +54,7 @@ def present(request: "SearchRequest", output: Output) -> None:
     elif output.quiet:
         if error is None:
             print(summary.headline(result))
-    else:
+    elif result.winner is not None:
         result_text.print_result(result, stdout_console(plain=output.no_color))
     if output.save_dir is not None:
         folder = save(result, output.save_dir)

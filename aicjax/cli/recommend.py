@@ -33,7 +33,7 @@ def command(
     enable_chunked_prefill: options.ChunkedPrefill = False,
     grid: options.Grid = None,
     backend_version: options.Version = None,
-    database_mode: options.HybridMode = None,
+    database_mode: options.Mode = None,
     constants: options.ConstantsName = None,
     gemm_quant_mode: options.GemmQuant = None,
     moe_quant_mode: options.MoeQuant = None,
@@ -57,7 +57,7 @@ def command(
 
     given = options.given(ctx)
     output = Output.take(given)
-    request = SearchRequest(**{"database_mode": "HYBRID", **given})
+    request = SearchRequest(**given)
     if not request.has_load_target:
         raise InputError("target_request_rate", None, "given, or target_concurrency instead")
     present(request, output)
