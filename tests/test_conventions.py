@@ -3,6 +3,9 @@
 
 import ast
 import importlib
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,13 @@ MAX_LINES = 400
 SPDX = "# SPDX-License-Identifier: Apache-2.0"
 
 
+def _imported(source: str) -> set[str]:
+    """Dotted names of the modules that a source file imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(source)))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_source_file_follows_the_conventions(path: Path):
     text = path.read_text(encoding="utf-8")
@@ -23,13 +33,19 @@ def test_source_file_follows_the_conventions(path: Path):
     assert lines[0] == SPDX
     assert len(lines) <= MAX_LINES, "a module has one subject"
     assert path.stem not in {"utils", "helpers", "common", "misc"}
-    imports = {
-        name
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
-    }
-    assert not [name for name in imports if name.startswith(("jax._src", "__future__"))]
+    assert not [name for name in _imported(text) if name.startswith(("jax._src", "__future__"))]
+
+
+def test_imports_are_declared_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.split(r"[<>=]", line)[0] for line in project["dependencies"]}
+    package = [path for path in SOURCES if path.is_relative_to(ROOT / "aicjax")]
+    imported = {name.split(".")[0] for path in package for name in _imported(path.read_text(encoding="utf-8"))}
+    foreign = imported - set(sys.stdlib_module_names) - {"aicjax"}
+    assert {_DISTRIBUTIONS.get(name, name) for name in foreign} <= declared
+
+
+_DISTRIBUTIONS = {"yaml": "pyyaml"}  # where the name that is imported is not the one that is installed
 
 
 def test_public_names_resolve_and_are_few():
