@@ -146,7 +146,8 @@ class SearchResult:
         request: What was asked.
         tasks: Experiments by name, in the order in which they ran; merges over backends replace their parts.
         by_backend: The parts of merges, by name; the same as `tasks` when nothing was merged.
-        chosen: Name of the experiment with the best score, or None when none has a row.
+        chosen: Name of the experiment with the best score, of those that meet the limit if any does; None when none has
+            a row.
     """
 
     request: SearchRequest

@@ -26,7 +26,7 @@ def search(request: SearchRequest) -> SearchResult:
     """The best configurations for a GPU budget; without a budget, `recommend`.
 
     An experiment that fails does not stop the others: its error is in the result, and `SearchResult.require` raises.
-    A load target beside a budget is not used.
+    Experiments whose rows miss the limit come after those that meet it. A load target beside a budget is not used.
 
     Args:
         request: What to search.
@@ -91,8 +91,8 @@ def _run(request: SearchRequest, budget: Budget, grid: Grid) -> SearchResult:
         name: task if isinstance(task, TaskResult) else _finished(task, evaluation) for name, task in planned.items()
     }
     tasks = _merged(request, finished) if len(finished) > _MERGE_ABOVE else finished
-    best = max(tasks.values(), key=lambda task: task.score, default=None)
-    chosen = best.name if best is not None and best.score > 0 else None
+    best = max(tasks.values(), key=lambda task: (task.meets_target, task.score))
+    chosen = best.name if best.score > 0 else None
     return SearchResult(request, tasks, finished, chosen)
 
 
@@ -108,7 +108,7 @@ def _failed(name: str, mode: str, backend: str, error: AicjaxError) -> TaskResul
 
 
 def _merged(request: SearchRequest, parts: Mapping[str, TaskResult]) -> dict[str, TaskResult]:
-    """One experiment per serving mode from those of all engines: the best rows of each, and their common front."""
+    """One experiment per serving mode from those of all engines: their best rows, and their common front."""
     modes = dict.fromkeys(task.serving_mode for task in parts.values())
     return {mode: _merge(request, mode, [t for t in parts.values() if t.serving_mode == mode]) for mode in modes}
 
@@ -118,7 +118,9 @@ def _merge(request: SearchRequest, mode: str, parts: list[TaskResult]) -> TaskRe
     if not filled:
         reasons = "; ".join(f"{part.backend}: {part.error}" for part in parts)
         return _failed(mode, mode, "auto", NoFeasible(f"{mode}: no engine has a configuration ({reasons})"))
-    best = frames.concatenate([_with_backend(part.best, part.backend) for part in filled])
+    meets = any(part.meets_target for part in filled)
+    ranked = [part for part in filled if part.meets_target or not meets]
+    best = frames.concatenate([_with_backend(part.best, part.backend) for part in ranked])
     fronts = frames.concatenate([_with_backend(part.pareto, part.backend) for part in filled])
     on_request = request.request_latency is not None or request.osl == 1
     x = "request_latency" if on_request else "tokens/s/user"
@@ -130,7 +132,8 @@ def _merge(request: SearchRequest, mode: str, parts: list[TaskResult]) -> TaskRe
         feasible=frames.concatenate([_with_backend(part.feasible, part.backend) for part in filled]),
         pareto=pareto_front(fronts, x, CLUSTER, maximize_x=not on_request),
         best=frames.take(best, order),
-        meets_target=any(part.meets_target for part in filled),
+        meets_target=meets,
+        shortfall=None if meets else filled[0].shortfall,
         evaluated=sum(part.evaluated for part in parts),
     )
 

@@ -17,6 +17,7 @@ from aicjax._units import MS_PER_S
 from aicjax.constants import ServingConstants
 
 AnyArray = Array | np.ndarray
+AnyScalar = FloatScalar | np.ndarray | np.floating  # 0-d; batched where a function is mapped
 
 
 class AggPoint(NamedTuple):
@@ -29,10 +30,10 @@ class AggPoint(NamedTuple):
         drains: Whether the cycle also has steps without prompts.
     """
 
-    batch: FloatScalar
-    prefill_steps: FloatScalar
-    chunks: FloatScalar
-    drains: Bool[Array, ""] | bool
+    batch: AnyScalar
+    prefill_steps: AnyScalar
+    chunks: AnyScalar
+    drains: Bool[AnyArray, ""] | bool
 
 
 class AggEstimate(NamedTuple):
@@ -45,10 +46,10 @@ class AggEstimate(NamedTuple):
         seq_per_s: Requests finished per second.
     """
 
-    ttft_ms: Float[Array, "..."]
-    tpot_ms: Float[Array, "..."]
-    request_latency_ms: Float[Array, "..."]
-    seq_per_s: Float[Array, "..."]
+    ttft_ms: Float[AnyArray, "..."]
+    tpot_ms: Float[AnyArray, "..."]
+    request_latency_ms: Float[AnyArray, "..."]
+    seq_per_s: Float[AnyArray, "..."]
 
 
 class AggCurves(NamedTuple):
@@ -96,14 +97,14 @@ class AggSetting(NamedTuple):
         encoder_ms: Vision encoder latency of a batch.
     """
 
-    osl: FloatScalar
-    progress: FloatScalar
-    dispatch_layers: FloatScalar
-    encoder_ms: FloatScalar = 0.0
+    osl: AnyScalar
+    progress: AnyScalar
+    dispatch_layers: AnyScalar
+    encoder_ms: AnyScalar = 0.0
 
 
 def mixed_step_ms(
-    point: AggPoint, shared_ms: FloatScalar, context_attention_ms: FloatScalar, decode_attention_ms: FloatScalar
+    point: AggPoint, shared_ms: AnyScalar, context_attention_ms: AnyScalar, decode_attention_ms: AnyScalar
 ) -> Float[Array, ""]:
     """Latency of a step with prompts and decode rows [ms].
 
@@ -111,17 +112,17 @@ def mixed_step_ms(
     decode rows beside its prompt.
     """
     decode_ms = jnp.where(jnp.asarray(point.batch) > 1, decode_attention_ms, 0.0)
-    return shared_ms + context_attention_ms / point.chunks + decode_ms
+    return jnp.asarray(shared_ms + context_attention_ms / point.chunks + decode_ms)
 
 
 def agg_estimate(
-    mixed_ms: FloatScalar,
-    decode_ms: FloatScalar,
+    mixed_ms: AnyScalar,
+    decode_ms: AnyScalar,
     point: AggPoint,
     setting: AggSetting,
     constants: ServingConstants,
     *,
-    replicas: FloatScalar = 1.0,
+    replicas: AnyScalar = 1.0,
     littles_law_cap: bool = False,
 ) -> AggEstimate:
     """Serving estimate of one point.
@@ -178,7 +179,7 @@ def agg_points(
     gather: AggGather,
     setting: AggSetting,
     constants: ServingConstants,
-    replicas: Float[Array, " config"],
+    replicas: Float[AnyArray, " config"],
     *,
     littles_law_cap: bool,
 ) -> AggEstimate:

@@ -2,7 +2,7 @@
 """Pairs of workers that a disaggregated search keeps: stored searches, and the loops that define the choice."""
 
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -101,12 +101,16 @@ def test_replicas_are_those_of_the_stored_search(search):
             ("request_latency", estimate.request_latency_ms),
         ):
             assert row[name] == np.round(values[i], 3), name
-    odd = {expected[key]["tokens/s/gpu"] for key in set(expected) - set(found)}
-    odd |= {throughput[found[key]] for key in set(found) - set(expected)}
+    odd: set[float] = {expected[key]["tokens/s/gpu"] for key in set(expected) - set(found)}
+    odd |= {float(throughput[found[key]]) for key in set(found) - set(expected)}
     assert bool(odd) == (search in TIED)
     shared = {expected[key]["tokens/s/gpu"] for key in set(found) & set(expected)}
     assert odd <= shared, "a row may differ only where it ties with one that both have"
     assert np.all(np.diff(throughput) <= 0)
+
+
+def _with_rate_per_gpu(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "per_gpu": row["rate"] / row["gpus"]}
 
 
 WORKER = st.fixed_dictionaries(
@@ -118,8 +122,13 @@ WORKER = st.fixed_dictionaries(
         "tpot": st.sampled_from([0.0, 5.0, 8.0, 11.0]),
         "layout": st.sampled_from(["tp1", "tp2", "tp4"]),
     }
-).map(lambda row: {**row, "per_gpu": row["rate"] / row["gpus"]})
+).map(_with_rate_per_gpu)
 TARGET = st.tuples(st.sampled_from([100.0, 150.0, 220.0]), st.sampled_from([6.0, 9.0, 12.0]))
+
+
+def small_table(rows: list[dict[str, Any]]) -> WorkerTable:
+    names = ("rate", "per_gpu", "gpus", "batch", "ttft", "tpot", "layout")
+    return WorkerTable(*(np.array([row[name] for row in rows]) for name in names))
 
 
 @settings(max_examples=60)
@@ -138,17 +147,9 @@ def test_choice_is_that_of_the_loops(prefill, decode, limits):
         "sizes": (2, 4, 6, 8),
         "most": 5,
     }
-    tables = [
-        WorkerTable(
-            *(
-                np.array([row[name] for row in rows])
-                for name in ("rate", "per_gpu", "gpus", "batch", "ttft", "tpot", "layout")
-            )
-        )
-        for rows in (prefill, decode)
-    ]
-    targets = Targets(*(np.array([limit[i] for limit in limits]) for i in range(2)))
-    got = best_replicas(*tables, targets, ReplicaLimits((2, 4, 6, 8), 5, 5), 10, constants, cuts)
+    tables = [small_table(rows) for rows in (prefill, decode)]
+    targets = Targets(np.array([limit[0] for limit in limits]), np.array([limit[1] for limit in limits]))
+    got = best_replicas(tables[0], tables[1], targets, ReplicaLimits((2, 4, 6, 8), 5, 5), 10, constants, cuts)
     expected = []
     for limit in limits:
         expected += [r for r in oracle.best_replicas(prefill, decode, limit, 10, cuts, numbers) if r not in expected]
@@ -163,11 +164,7 @@ def test_choice_is_that_of_the_loops(prefill, decode, limits):
 
 
 def test_nothing_within_the_limits_gives_no_replica():
-    assert len(run_with_no_match().prefill) == 0
-
-
-def run_with_no_match() -> Replicas:
-    one = SimpleNamespace(rate=np.array([1.0]), gpus=np.array([1]))
-    pool = WorkerTable(one.rate, one.rate, one.gpus, one.gpus, np.array([100.0]), np.array([10.0]), np.array(["tp1"]))
-    targets = Targets(np.array([50.0]), np.array([20.0]))
-    return best_replicas(pool, pool, targets, ReplicaLimits((2,), 2, 2), 10, load_constants("vllm").disagg, GRID.disagg)
+    row = {"rate": 1.0, "per_gpu": 1.0, "gpus": 1, "batch": 1, "ttft": 100.0, "tpot": 10.0, "layout": "tp1"}
+    pool, targets = small_table([row]), Targets(np.array([50.0]), np.array([20.0]))
+    constants = load_constants("vllm").disagg
+    assert len(best_replicas(pool, pool, targets, ReplicaLimits((2,), 2, 2), 10, constants, GRID.disagg).prefill) == 0

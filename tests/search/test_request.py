@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests: every refusal is one line that names the argument, the value and the rule."""
 
+from typing import Any
+
 import pytest
 
 from aicjax._results import InputError
 from aicjax.search.request import EstimateRequest, SearchRequest
 
-BASE = {"model_path": "Qwen/Qwen3-8B", "system": "h200_sxm"}
+BASE: dict[str, Any] = {"model_path": "Qwen/Qwen3-8B", "system": "h200_sxm"}
 
 
 def test_defaults_are_those_of_the_documentation():
@@ -41,6 +43,11 @@ def test_bad_value_is_refused_in_one_line(values, message):
     assert "\n" not in str(refusal.value)
 
 
+def untyped(kind: Any, **values: Any) -> Any:
+    """A request as code without type checks would make it."""
+    return kind(**values)
+
+
 def test_missing_value_is_named():
     with pytest.raises(InputError, match="`model_path` must be given"):
         SearchRequest(system="h200_sxm")
@@ -66,7 +73,12 @@ def test_decode_estimate_needs_a_second_token():
 
 
 def test_role_settings_fall_back_to_the_shared_ones():
-    values = {"prefill_batch_size": 1, "decode_batch_size": 8, "prefill_num_workers": 1, "decode_num_workers": 1}
+    values: dict[str, Any] = {
+        "prefill_batch_size": 1,
+        "decode_batch_size": 8,
+        "prefill_num_workers": 1,
+        "decode_num_workers": 1,
+    }
     request = EstimateRequest(**BASE, mode="disagg", tp_size=4, decode_tp_size=8, **values)
     assert (request.role("prefill", "tp_size"), request.role("decode", "tp_size")) == (4, 8)
 

@@ -6,20 +6,20 @@ import pytest
 from aicjax.hardware import load_system
 from aicjax.models import load_model
 from aicjax.search.grid import load_grid
-from aicjax.search.space import candidate_lists, enumerate_layouts
+from aicjax.search.space import Role, candidate_lists, enumerate_layouts
 from aicjax.serving.backends import load_backend
 
 GRID = load_grid().layouts
 DENSE, MOE, SPARSE = "Qwen/Qwen3-32B", "Qwen/Qwen3-235B-A22B", "deepseek-ai/DeepSeek-V3.2"
 
 
-def lists(model, backend="trtllm", role="agg", system="h200_sxm", total_gpus=32, stated=None, **options):
+def lists(model, backend="trtllm", role: Role = "agg", system="h200_sxm", total_gpus=32, stated=None, **options):
     return candidate_lists(
         load_model(model), load_system(system), backend, role, total_gpus, GRID, stated or {}, **options
     )
 
 
-def layouts(model, backend, role="agg", **options):
+def layouts(model, backend, role: Role = "agg", **options):
     found = lists(model, backend, role, **options)
     return enumerate_layouts(load_model(model), backend, role, found, load_backend(backend))
 

@@ -29,8 +29,8 @@ BACKENDS = ("trtllm", "vllm", "sglang")
 
 def point_of(load: Load, batch, ctx_tokens, backend: str) -> AggPoint:
     plan = plan_agg(load, batch, ctx_tokens, spread_decode_rows=load_backend(backend).spread_decode_rows)
-    floats = (x.astype(np.float32) for x in (plan.batch, plan.prefill_steps, plan.chunks))
-    return AggPoint(*floats, plan.drains)
+    batch, steps, chunks = (x.astype(np.float32) for x in (plan.batch, plan.prefill_steps, plan.chunks))
+    return AggPoint(batch, steps, chunks, plan.drains)
 
 
 def numbers(backend: str) -> oracle.Serving:
@@ -57,7 +57,7 @@ def estimate(load: Load, batch, ctx_tokens, mixed_ms, decode_ms, backend: str, l
         load_constants(backend).serving,
         np.float32(replicas),
     )
-    return AggEstimate(*map(float, got))
+    return AggEstimate(*(np.asarray(x, np.float64) for x in got))
 
 
 @functools.cache
@@ -75,14 +75,12 @@ def test_estimates_are_the_stored_ones():
         backend, *sizes, layers = facts
         load, rows = Load(*sizes), list(group)
         column = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "backend"}
-        setting = AggSetting(
-            np.float32(load.osl), np.float32(load.progress), np.float32(layers), column["encoder_latency"].astype("f4")
-        )
         got = _batched(load_backend(backend).littles_law_cap)(
             column["mix_step_latency_ms"].astype("f4"),
             column["genonly_step_latency_ms"].astype("f4"),
             point_of(load, column["bs"], column["ctx_tokens"], backend),
-            setting,
+            *(np.float32(value) for value in (load.osl, load.progress, layers)),
+            column["encoder_latency"].astype("f4"),
             load_constants(backend).serving,
             (column["pp"] * column["dp"]).astype("f4"),
         )
@@ -93,10 +91,11 @@ def test_estimates_are_the_stored_ones():
 
 @functools.cache
 def _batched(capped: bool):
-    def one(mixed_ms, decode_ms, point, setting, constants, replicas):
+    def one(mixed_ms, decode_ms, point, osl, progress, layers, encoder_ms, constants, replicas):
+        setting = AggSetting(osl, progress, layers, encoder_ms)
         return agg_estimate(mixed_ms, decode_ms, point, setting, constants, replicas=replicas, littles_law_cap=capped)
 
-    return jax.jit(jax.vmap(one, (0, 0, 0, AggSetting(None, None, None, 0), None, 0)))
+    return jax.jit(jax.vmap(one, (0, 0, 0, None, None, None, 0, None, 0)))
 
 
 @given(
@@ -159,19 +158,19 @@ def test_drafts_that_are_not_accepted_do_not_help():
 
 def _grid(rng, configs=3, batches=7, budgets=5, tokens=11, rows=6):
     def u(*shape):
-        return rng.uniform(1, 100, shape).astype("f4")
+        return jnp.asarray(rng.uniform(1, 100, shape).astype("f4"))
 
     def index(high, *shape):
-        return rng.integers(0, high, shape).astype("i4")
+        return jnp.asarray(rng.integers(0, high, shape).astype("i4"))
 
     curves = AggCurves(u(configs, tokens), u(configs, budgets), u(configs, rows), u(configs, batches))
     gather = AggGather(
         index(tokens, batches, budgets),
         index(rows, batches, budgets),
         index(rows, batches),
-        np.arange(1, batches + 1, dtype="f4"),
-        1 + index(200, batches, budgets).astype("f4"),
-        1 + index(3, budgets).astype("f4"),
+        jnp.arange(1, batches + 1, dtype="float32"),
+        1.0 + index(200, batches, budgets).astype("float32"),
+        1.0 + index(3, budgets).astype("float32"),
         index(2, batches, budgets) > 0,
     )
     return curves, gather, u(configs)

@@ -32,7 +32,7 @@ def test_counts_are_those_of_the_double_loop(prefill, decode, sizes, most):
     degradation = CONSTANTS.prefill_degradation, CONSTANTS.decode_degradation
     for i, p in enumerate(prefill):
         for j, d in enumerate(decode):
-            expected = oracle.worker_counts(*p, *d, limits.sizes, most, *degradation)
+            expected = oracle.worker_counts(p[0], p[1], d[0], d[1], limits.sizes, most, *degradation)
             assert (counts.prefill[i, j], counts.decode[i, j]) == expected
 
 
