@@ -50,7 +50,7 @@ def untyped(kind: Any, **values: Any) -> Any:
 
 def test_missing_value_is_named():
     with pytest.raises(InputError, match="`model_path` must be given"):
-        SearchRequest(system="h200_sxm")
+        untyped(SearchRequest, system="h200_sxm")
 
 
 def test_cached_prompt_still_computes_its_last_token():
@@ -58,7 +58,7 @@ def test_cached_prompt_still_computes_its_last_token():
 
 
 def test_names_of_the_estimate_api_are_understood():
-    request = EstimateRequest(model_path="m", system_name="h200_sxm", backend_name="vllm")
+    request = untyped(EstimateRequest, model_path="m", system_name="h200_sxm", backend_name="vllm")
     assert (request.system, request.backend, request.isl) == ("h200_sxm", "vllm", 1024)
 
 
