@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single operators against a sample of stored answers of AIConfigurator 0.12.0, every branch of every rule."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aicjax._results import MissingPeak, Provenance
+from aicjax.hardware import load_system
+from aicjax.ops.attention import slice_key
+from aicjax.ops.attention_tables import load_attention
+from aicjax.ops.query import OpTimes, operator_latency
+from benchmarks.parity_cases.comparison import NO_DATA, NO_PEAK, OK, stored_outcome
+from benchmarks.parity_cases.operators import OPERATORS
+from benchmarks.parity_cases.stored import StoredRows
+
+REFERENCES = Path(__file__).parents[1] / "references"
+TOLERANCE = 1e-5  # float32 tables and kernels against float64
+LANES = "ops_attention_lanes"
+FILES = sorted(set(OPERATORS) - {LANES})
+WHERE = ("system", "backend", "version")
+# Stored branches of queries that have one part; decode attention, a mean over lengths, is never one measurement.
+BRANCHES = {
+    "site_exact": Provenance.EXACT,
+    "site_lerp": Provenance.INTERPOLATED,
+    "site_above": Provenance.HELD,
+    "transfer": Provenance.TRANSFERRED,
+    "transfer_nocover": Provenance.TRANSFERRED,
+    "transfer_waiver": Provenance.TRANSFERRED,
+    "exact": Provenance.EXACT,
+    "exact|interp": Provenance.INTERPOLATED,
+    "interp": Provenance.INTERPOLATED,
+    "survivor": Provenance.ONE_SIDED,
+    "interp+survivor": Provenance.ONE_SIDED,
+    "hold": Provenance.HELD,
+    "above": Provenance.HELD,
+    "below": Provenance.HELD,
+    "interp+scaled": Provenance.HELD,
+    "single_rank": Provenance.NONE,
+}
+
+
+def stored(name: str, mode: str) -> StoredRows:
+    rows = StoredRows.read(REFERENCES / f"{name}.parquet")
+    return rows.take(np.flatnonzero(rows["mode"] == mode))
+
+
+def ask(name: str, rows: StoredRows, where: tuple) -> OpTimes:
+    case = OPERATORS[name]
+    points = {argument: rows[column] for argument, column in case.points.items() if column in rows}
+    ops = [case.record(row) for row in rows.records(np.arange(len(rows)))]
+    system, backend, version = where
+    return operator_latency(load_system(system), backend, version, ops, **points)
+
+
+def answerable(rows: StoredRows) -> StoredRows:
+    """Rows of formats that the system has a peak for."""
+    return rows.take(np.flatnonzero(stored_outcome(rows["error"]) != NO_PEAK))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_operators_agree_with_stored_answers(name: str):
+    rows = answerable(stored(name, "SILICON"))
+    for where, at in rows.groups(*WHERE):
+        group = rows.take(at)
+        times = ask(name, group, where)
+        np.testing.assert_allclose(times.latency_ms, group["latency_ms"], rtol=TOLERANCE)
+        outcome = np.where(np.isnan(times.latency_ms), NO_DATA, OK)
+        assert outcome.tolist() == stored_outcome(group["error"]).tolist()
+        assert ((times.provenance == Provenance.MISSING) == (outcome == NO_DATA)).all()
+        for branch, code in zip(group["resolution"], times.provenance, strict=True):
+            assert code == (Provenance.ESTIMATED if branch.startswith("fp8_static") else BRANCHES.get(branch, code))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rooflines_agree_with_stored_answers(name: str):
+    rows = answerable(stored(name, "SOL"))
+    for where, at in rows.groups(*WHERE):
+        group = rows.take(at)
+        np.testing.assert_allclose(ask(name, group, where).sol_ms, group["latency_ms"], rtol=TOLERANCE)
+
+
+def test_formats_without_a_peak_are_refused():
+    rows = stored("ops_gemm", "SILICON")
+    refused = rows.take(np.flatnonzero(stored_outcome(rows["error"]) == NO_PEAK))
+    assert len(refused)
+    for where, at in refused.groups(*WHERE):
+        for row in at:
+            with pytest.raises(MissingPeak, match="states no peak"):
+                ask("ops_gemm", refused.take(np.array([row])), where)
+
+
+def test_attention_reads_the_lane_that_was_stored():
+    rows = StoredRows.read(REFERENCES / f"{LANES}.parquet")
+    case, found = OPERATORS[LANES], []
+    for row in rows.records(np.arange(len(rows))):
+        table = load_attention(load_system(row["system"]), row["backend"], row["version"], row["phase"])
+        assert table is not None
+        index = table.find(row["lane_order"].split("|"), slice_key(case.record(row)))
+        found.append("" if index is None else table.slices[index][0])
+    assert found == rows["lane_served"].tolist()
