@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-flight batching experiment: planned, then finished when the step times are there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,13 +15,13 @@ from aicjax.search.agg_points import AggPoints, Outcome, kept_points
 from aicjax.search.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
 from aicjax.search.evaluation import Evaluation
 from aicjax.search.explain import concurrency_in_use, first_reason, limit_reason, memory_use, misfit_reason
-from aicjax.search.frame import Frame
 from aicjax.search.grid import Grid
 from aicjax.search.misfit import missing_error, nothing_fits
 from aicjax.search.request import SearchRequest
 from aicjax.search.result import Explanation, TaskResult
 from aicjax.search.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.search.static_sweep import StaticSweep, plan_static_sweep, static_points
+from aicjax.search.step_times import agg_steps
 from aicjax.search.targets import sweep_targets
 from aicjax.search.task import Budget, Space, pick_rows, refusals, resolved, role_space
 
@@ -85,10 +86,12 @@ class AggTask:
             error=None if frames.length(pick.best) else error,
             refused=refusals([self.space]),
             evaluated=int((points.outcome == Outcome.EVALUATED).sum()),
-            explain=lambda row: self._explain(points, pick.best, row),
+            explain=lambda row: self._explain(points, curves, rows, frames.row(pick.best, row)),
         )
 
-    def _shortfall(self, points: AggPoints, curves: StepCurves, rows) -> tuple[Shortfall | None, AicjaxError]:
+    def _shortfall(
+        self, points: AggPoints, curves: StepCurves, rows: Sequence[int]
+    ) -> tuple[Shortfall | None, AicjaxError]:
         worker, evaluated = self.space.worker, np.flatnonzero(points.outcome == Outcome.EVALUATED)
         if len(evaluated) == 0:
             if (points.outcome == Outcome.MISSING).any():
@@ -120,20 +123,21 @@ class AggTask:
         plan = self.sweep.plan
         return self._memory(memory, int(plan.batch.min()), int(plan.ctx_tokens.min()))
 
-    def _explain(self, points: AggPoints, best: Frame, position: int) -> Explanation:
-        row = frames.row(best, position)
+    def _explain(self, points: AggPoints, curves: StepCurves, positions: Sequence[int], row: dict) -> Explanation:
         labels = [layout.label for layout in points.layouts]
         config = labels.index(row["parallel"])
         batches, budgets = points.plan.batch[:, 0], points.plan.ctx_tokens[0]
         at = int(np.flatnonzero(batches == row["bs"])[0])
         binding, reason, next_batch = self._next_batch(points, config, at, int(row["ctx_tokens"]), budgets)
         split = self._memory(self.space.worker.memory, row["bs"], row["ctx_tokens"])
+        ctx = int(np.flatnonzero(budgets == row["ctx_tokens"])[0])
         return Explanation(
             memory=(memory_use("agg", split, config),),
             binding=binding,
             next_batch=next_batch,
             next_batch_reason=reason,
             concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
+            steps=agg_steps(self.sweep, curves, positions[config], at, ctx),
         )
 
     def _next_batch(self, points: AggPoints, config: int, at: int, ctx: int, budgets) -> tuple[str, str, int | None]:
@@ -174,5 +178,5 @@ def plan_agg_task(
         grid=grid,
         space=space,
         sweep=plan_agg_sweep(space.worker, grid.agg.batch, budgets, coordinates),
-        alone=plan_static_sweep(space.worker, "static_ctx", [1], coordinates),
+        alone=plan_static_sweep(space.worker, "static_ctx", [1], coordinates, grid.disagg.decode_stride),
     )

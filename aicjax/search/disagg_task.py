@@ -18,9 +18,10 @@ from aicjax.search.frame import Frame
 from aicjax.search.grid import Grid
 from aicjax.search.misfit import missing_error, nothing_fits
 from aicjax.search.request import SearchRequest
-from aicjax.search.result import Explanation, TaskResult
+from aicjax.search.result import Explanation, MemoryUse, StepTimes, TaskResult
 from aicjax.search.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.search.static_sweep import StaticSweep, fitting, plan_static_sweep, static_frame, static_points
+from aicjax.search.step_times import static_steps
 from aicjax.search.targets import sweep_targets
 from aicjax.search.task import Budget, Space, pick_rows, refusals, resolved, role_space
 
@@ -34,6 +35,7 @@ class _Side:
         rows: Candidate workers, one row each.
         curves: Step times of its engine.
         positions: Its layouts on the config axis.
+        correction: Factor on its latencies.
         evaluated: Points evaluated.
         missing: Whether points without data were passed over.
     """
@@ -42,8 +44,16 @@ class _Side:
     rows: Frame
     curves: StepCurves
     positions: Sequence[int]
+    correction: float
     evaluated: int
     missing: bool
+
+    def steps(self, role: str, row: dict, prefix: str) -> tuple[StepTimes, ...]:
+        """Operators behind the worker of a replica."""
+        config = self.positions[_config(self.sweep, row, prefix)]
+        batch = int(np.flatnonzero(self.sweep.batches == row[f"{prefix}bs"])[0])
+        worker = f"{role} worker, "
+        return static_steps(self.sweep, self.curves, config, batch, correction=self.correction, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,7 @@ class DisaggTask:
             error=None if frames.length(pick.best) else error,
             refused=refusals([self.prefill, self.decode]),
             evaluated=prefill.evaluated + decode.evaluated,
-            explain=lambda row: self._explain(decode, frames.row(pick.best, row)),
+            explain=lambda row: self._explain(prefill, decode, frames.row(pick.best, row)),
         )
 
     def _side(self, sweep: StaticSweep, correction: float, evaluation: Evaluation) -> _Side:
@@ -126,7 +136,7 @@ class DisaggTask:
         )
         fits, missing = fitting(points)
         rows = static_frame(sweep, points, fits)
-        return _Side(sweep, rows, curves, positions, int(fits.sum()), bool(missing.any()))
+        return _Side(sweep, rows, curves, positions, correction, int(fits.sum()), bool(missing.any()))
 
     def _memory(self, sweep: StaticSweep, memory: WorkerMemory, batch: int) -> MemorySplit:
         load, fraction = sweep.worker.deployment.load, self.request.free_gpu_memory_fraction
@@ -155,26 +165,26 @@ class DisaggTask:
             shortfall = latency_shortfall(limits, limit, share, float(alone_ms[0]), where)
         return shortfall, shortfall.error(self.name)
 
-    def _explain(self, decode: _Side, row: dict) -> Explanation:
+    def _explain(self, prefill: _Side, decode: _Side, row: dict) -> Explanation:
         constants = self.prefill.worker.deployment.constants.disagg
         prefill_rate = row["(p)seq/s/worker"] * row["(p)workers"] * constants.prefill_degradation
         decode_rate = row["(d)seq/s/worker"] * row["(d)workers"] * constants.decode_degradation
         binding, reason, next_batch = self._next_batch(decode, row)
         if prefill_rate < decode_rate:
             binding = "prefill"
-        sides = (("prefill", self.prefill_sweep, "(p)"), ("decode", self.decode_sweep, "(d)"))
+        sides = (("prefill", prefill, "(p)"), ("decode", decode, "(d)"))
         return Explanation(
-            memory=tuple(
-                memory_use(
-                    role, self._memory(sweep, sweep.worker.memory, row[f"{prefix}bs"]), _config(sweep, row, prefix)
-                )
-                for role, sweep, prefix in sides
-            ),
+            memory=tuple(self._memory_use(role, side.sweep, row, prefix) for role, side, prefix in sides),
             binding=binding,
             next_batch=next_batch,
             next_batch_reason=reason,
             concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
+            steps=tuple(step for role, side, prefix in sides for step in side.steps(role, row, prefix)),
         )
+
+    def _memory_use(self, role: str, sweep: StaticSweep, row: dict, prefix: str) -> MemoryUse:
+        split = self._memory(sweep, sweep.worker.memory, row[f"{prefix}bs"])
+        return memory_use(role, split, _config(sweep, row, prefix))
 
     def _next_batch(self, decode: _Side, row: dict) -> tuple[str, str, int | None]:
         """Binding limit, reason and size of the next larger decode batch of the same layout."""
@@ -212,6 +222,7 @@ def plan_disagg_task(
         "prefill": range(1, request.prefill_max_batch_size + 1),
         "decode": grid.disagg.decode_batches(request.decode_max_batch_size),
     }
+    stride = grid.disagg.decode_stride
     return DisaggTask(
         name=name,
         request=request,
@@ -220,9 +231,11 @@ def plan_disagg_task(
         prefill=prefill,
         decode=decode,
         prefill_sweep=plan_static_sweep(
-            prefill.worker, "static_ctx", batches["prefill"], evaluation.add(prefill.worker)
+            prefill.worker, "static_ctx", batches["prefill"], evaluation.add(prefill.worker), stride
         ),
-        decode_sweep=plan_static_sweep(decode.worker, "static_gen", batches["decode"], evaluation.add(decode.worker)),
+        decode_sweep=plan_static_sweep(
+            decode.worker, "static_gen", batches["decode"], evaluation.add(decode.worker), stride
+        ),
     )
 
 

@@ -60,6 +60,7 @@ class DisaggGrid(_Section):
     """Axes and cut-offs of a disaggregated sweep."""
 
     decode_batch: Counts
+    decode_stride: Count
     keep_prefill: Count
     keep_decode_per_layout: Count
     keep_per_target: Count

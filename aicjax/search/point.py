@@ -22,11 +22,11 @@ from aicjax.search.frame import Frame
 from aicjax.search.misfit import Memory, memory_shortfall, missing_error
 from aicjax.search.replicas import one_replica
 from aicjax.search.request import EstimateRequest
-from aicjax.search.result import MemoryUse
+from aicjax.search.result import MemoryUse, StepTimes
 from aicjax.search.roles import Worker, deploy, worker
 from aicjax.search.space import Role
 from aicjax.search.static_sweep import plan_static_sweep, static_frame, static_points
-from aicjax.search.step_times import StepPart, StepTimes, step_times
+from aicjax.search.step_times import agg_steps, static_steps
 from aicjax.serving.static import Mode
 
 _STATIC: dict[str, tuple[Role, Mode]] = {
@@ -114,14 +114,7 @@ def _agg(request: EstimateRequest) -> _Estimated:
     def memory(bound: WorkerMemory) -> MemorySplit:
         return bound.inflight([batch], load.isl, load.osl, [ctx_tokens], **limits)
 
-    plan, mixed_row, decode_row = sweep.plan, 0, 1
-    mixed = [StepPart(sweep.shared), StepPart(sweep.context_attention, share=1 / int(plan.chunks[0, 0]))]
-    if batch > 1:
-        mixed.append(StepPart(sweep.decode_attention, mixed_row))
-    steps = [step_times("mixed step", curves, config, mixed)]
-    if batch == 1 or plan.drains[0, 0]:
-        decode = [StepPart(sweep.decode_rest), StepPart(sweep.decode_attention, decode_row)]
-        steps.append(step_times("decode step", curves, config, decode))
+    steps = agg_steps(sweep, curves, config, batch=0, ctx=0)
     frame = agg_frame(points, np.zeros(1, np.int64), target, decimals=None)
     return _estimated(target, frame, memory, steps, kv_is_fatal=False)
 
@@ -152,13 +145,7 @@ def _static(
         return bound.static([batch], load.isl, load.osl, phase=mode, prefix=load.prefix, **limits)
 
     prefix = f"{role} worker, " if request.mode == "disagg" else ""
-    steps = []
-    if sweep.prefill is not None:
-        parts = [StepPart(sweep.prefill.rest, share=correction), StepPart(sweep.prefill.attention, share=correction)]
-        steps.append(step_times(f"{prefix}prefill", curves, config, parts))
-    if sweep.decode is not None:
-        parts = [StepPart(sweep.decode.rest, share=correction), StepPart(sweep.decode.attention, share=correction)]
-        steps.append(step_times(f"{prefix}first decode step", curves, config, parts))
+    steps = static_steps(sweep, curves, config, batch=0, correction=correction, worker=prefix)
     frame = static_frame(sweep, points, np.ones((1, 1), bool), decimals=decimals)
     return _estimated(target, frame, memory, steps, kv_is_fatal=kv_is_fatal)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aicjax._results import AicjaxError, InputError, NoFeasible
+from aicjax._results import AicjaxError, InputError, NoFeasible, Provenance
 from aicjax.models import Parallel
 from aicjax.search import frame as frames
 from aicjax.search.frame import Frame
@@ -40,6 +40,28 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
+class StepTimes:
+    """One engine step.
+
+    Attributes:
+        step: Which step: `prefill`, `mixed step` or `decode step`, with the role in front for a replica.
+        names: Operators.
+        latency_ms: Time of each, all its layers [ms].
+        provenance: How each was obtained.
+    """
+
+    step: str
+    names: tuple[str, ...]
+    latency_ms: tuple[float, ...]
+    provenance: tuple[Provenance, ...]
+
+    @property
+    def total_ms(self) -> float:
+        """Time of the step [ms]."""
+        return sum(self.latency_ms)
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What lies behind one row of a result.
 
@@ -52,6 +74,7 @@ class Explanation:
         next_batch_reason: Why that batch was not chosen, in words.
         concurrency_in_use: Requests in flight at the reported rate and latency; less than the configured number where
             the prefill side limits a replica.
+        steps: Time of every operator of the steps behind the row, and how it was obtained.
     """
 
     memory: tuple[MemoryUse, ...]
@@ -59,6 +82,7 @@ class Explanation:
     next_batch: int | None
     next_batch_reason: str
     concurrency_in_use: float
+    steps: tuple[StepTimes, ...]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
 from aicjax.serving.static import Mode, StaticEstimate, decode_samples, project, rate_gain, static_estimate
 
-STRIDE = 32  # decode steps that one evaluation stands for
-
 _ESTIMATED = {
     "ttft": "ttft_ms",
     "tpot": "tpot_ms",
@@ -84,9 +82,9 @@ class StaticPoints(NamedTuple):
 
 
 def plan_static_sweep(
-    worker: Worker, mode: Mode, batches: Sequence[int], coordinates: Coordinates, stride: int = STRIDE
+    worker: Worker, mode: Mode, batches: Sequence[int], coordinates: Coordinates, stride: int
 ) -> StaticSweep:
-    """The sweep over batches; adds what it needs to `coordinates`."""
+    """The sweep over batches, one decode step of every `stride` priced; adds what it needs to `coordinates`."""
     load, batch = worker.deployment.load, np.asarray(batches, np.int64)
     prefill = decode = None
     if mode != "static_gen":
