@@ -23,10 +23,9 @@ def log2(coordinate: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def held_utilization(
-    leaf_log2: Float[Array, "row 3 leaf"],
+    leaf_log2: Float[Array, "row coordinate leaf"],
     leaf_utilization: Float[Array, "row leaf"],
-    outer_log2: Float[Array, "row point"],
-    inner_log2: Float[Array, "row point"],
+    places: tuple[Float[Array, "row point"], ...],
     needed: Bool[Array, "row point"],
 ) -> Float[Array, "row point"]:
     """Utilisation that holds the queries which `needed` marks; anything elsewhere, NaN where no point was measured.
@@ -34,50 +33,46 @@ def held_utilization(
     Works in blocks of queries of one row and skips a block in which nothing is needed: most are.
 
     Args:
-        leaf_log2: log2 offset of each point's head count, and log2 of its outer and inner coordinate.
+        leaf_log2: log2 offset of each point from its row on the outermost axis, and log2 of its other coordinates.
         leaf_utilization: Utilisation of each point, 0 on padding.
-        outer_log2: Outer coordinate of each query.
-        inner_log2: Inner coordinate of each query.
+        places: log2 of the other coordinates of each query.
         needed: Which queries lie outside the measured range.
     """
-    rows, points = outer_log2.shape
+    rows, points = needed.shape
     blocks = -(-points // HOLD_BLOCK)
 
     def blocked(x):
         return jnp.pad(x, ((0, 0), (0, blocks * HOLD_BLOCK - points))).reshape(rows * blocks, HOLD_BLOCK)
 
     def block(task):
-        row, outer, inner, want = task
+        row, place, want = task
 
         def search():
-            return _block_utilization(leaf_log2[row], leaf_utilization[row], outer, inner)
+            return _block_utilization(leaf_log2[row], leaf_utilization[row], jnp.stack(place))
 
-        return jax.lax.cond(want.any(), search, lambda: jnp.full((HOLD_BLOCK,), jnp.nan, outer.dtype))
+        return jax.lax.cond(want.any(), search, lambda: jnp.full((HOLD_BLOCK,), jnp.nan, leaf_utilization.dtype))
 
     row = jnp.repeat(jnp.arange(rows), blocks)
-    held = jax.lax.map(block, (row, blocked(outer_log2), blocked(inner_log2), blocked(needed)))
+    held = jax.lax.map(block, (row, tuple(blocked(place) for place in places), blocked(needed)))
     return held.reshape(rows, -1)[:, :points]
 
 
-def _block_utilization(leaf_log2, leaf_utilization, outer_log2, inner_log2):
+def _block_utilization(leaf_log2, leaf_utilization, place):
     """Utilisation of all queries of a block, searched among the points that can be near any of them.
 
     The queries lie in a box. Five points are within some distance of all of it; a point farther than that from
     every part of it is no query's anchor. Most boxes are small and leave few points; for others all are searched.
     """
-    gaps, reaches = [leaf_log2[0] ** 2], [leaf_log2[0] ** 2]
-    for leaf, query in ((leaf_log2[1], outer_log2), (leaf_log2[2], inner_log2)):
-        low, high = leaf - query.max(), query.min() - leaf
-        gaps.append(jnp.maximum(jnp.maximum(low, high), 0.0) ** 2)
-        reaches.append(jnp.minimum(low, high) ** 2)
-    kept = sum(gaps) <= _radius_sq(sum(reaches)) * (1 + TIE)
-    place = jnp.where(kept, jnp.cumsum(kept) - 1, CANDIDATES)
-    candidate = jnp.full((CANDIDATES,), kept.size, place.dtype).at[place].set(jnp.arange(kept.size), mode="drop")
+    offset_sq, leaf = leaf_log2[0] ** 2, leaf_log2[1:]
+    low, high = leaf - place.max(1, keepdims=True), place.min(1, keepdims=True) - leaf
+    gap_sq = offset_sq + jnp.sum(jnp.maximum(jnp.maximum(low, high), 0.0) ** 2, 0)
+    reach_sq = offset_sq + jnp.sum(jnp.minimum(low, high) ** 2, 0)
+    kept = gap_sq <= _radius_sq(reach_sq) * (1 + TIE)
+    slot = jnp.where(kept, jnp.cumsum(kept) - 1, CANDIDATES)
+    candidate = jnp.full((CANDIDATES,), kept.size, slot.dtype).at[slot].set(jnp.arange(kept.size), mode="drop")
 
     def among(leaves, utilization):
-        return jax.vmap(lambda outer, inner: _nearest_utilization(leaves, utilization, outer, inner))(
-            outer_log2, inner_log2
-        )
+        return jax.vmap(lambda query: _nearest_utilization(leaves, utilization, query), in_axes=1)(place)
 
     def some():
         near = leaf_log2.at[:, candidate].get(mode="fill", fill_value=FAR_LOG2)
@@ -97,9 +92,9 @@ def _radius_sq(distance_sq):
     return radius_sq
 
 
-def _nearest_utilization(leaf_log2, leaf_utilization, outer_log2, inner_log2):
+def _nearest_utilization(leaf_log2, leaf_utilization, place):
     """Weighted mean utilisation of the points nearest to one query; NaN when there is none."""
-    distance_sq = leaf_log2[0] ** 2 + (leaf_log2[1] - outer_log2) ** 2 + (leaf_log2[2] - inner_log2) ** 2
+    distance_sq = leaf_log2[0] ** 2 + jnp.sum((leaf_log2[1:] - place[:, None]) ** 2, 0)
     distance, radius = jnp.sqrt(distance_sq + 1e-20), jnp.sqrt(_radius_sq(distance_sq))
     measured = leaf_utilization > 0
     # Fewer points than anchors: the radius reaches the padding, and plain inverse squares weigh the points.

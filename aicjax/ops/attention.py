@@ -280,7 +280,9 @@ def _grid(rows: AttentionRows, outer, inner, hardware: Hardware, sol, *, sqrt_ou
     """Table latency of all rows."""
     shapes = (rows.slice_kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
     knots = (rows.outer_knots, rows.inner_knots)
-    return grid_latency(rows.slices, *knots, rows.heads, outer, inner, sol, shapes, sqrt_outer=sqrt_outer)
+    return grid_latency(
+        rows.slices, knots, rows.heads, (outer, inner), sol, shapes, sqrt_axis=0 if sqrt_outer else None
+    )
 
 
 def _slice_shape(shape, heads):

@@ -162,7 +162,7 @@ def bind_attention_slice(system: System, table: AttentionTable, index: int, head
     sol = np.broadcast_to(slice_sol_ms(system, table.phase, key, *grid), dense.shape)
     if table.phase == "generation":
         dense = np.where(np.isnan(dense), np.nan, np.maximum(dense, sol))
-    return bind_slice(head_knots, dense, table.outer_knots, table.inner_knots, heads, sol, leaves)
+    return bind_slice(head_knots, dense, (table.outer_knots, table.inner_knots), heads, sol, leaves)
 
 
 def most_leaves(table: AttentionTable | None) -> int:
@@ -173,5 +173,6 @@ def most_leaves(table: AttentionTable | None) -> int:
 
 def no_slice(table: AttentionTable | None, leaves: int) -> GridSlice:
     """Slice of a shape that was never measured, of the table's shape."""
-    outer, inner = (KNOT_BUCKET, KNOT_BUCKET) if table is None else (table.outer_knots.size, table.inner_knots.size)
-    return empty_slice(outer, inner, leaves)
+    spare = padded_knots(np.ones(1))
+    knots = (spare, spare) if table is None else (table.outer_knots, table.inner_knots)
+    return empty_slice(knots, leaves)
