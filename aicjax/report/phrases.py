@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of an answer in a few words: a worker, its memory, where the time of a step comes from."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.report.rows import Worker
-from aicjax.search.result import MemoryUse
-
-if TYPE_CHECKING:
-    from aicjax.search.step_times import StepTimes
+from aicjax.search.result import MemoryUse, StepTimes
 
 
 def describe(worker: Worker) -> str:
@@ -32,7 +27,7 @@ def memory_use(use: MemoryUse) -> str:
     )
 
 
-def sources(step: "StepTimes") -> str:
+def sources(step: StepTimes) -> str:
     """The share of a step's time by how it was obtained, largest first."""
     latency_ms, codes = np.asarray(step.latency_ms), np.asarray(step.provenance, int)
     parts = {int(code): float(latency_ms[codes == code].sum() / step.total_ms) for code in np.unique(codes)}

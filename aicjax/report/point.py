@@ -13,6 +13,7 @@ from rich.table import Table
 
 from aicjax.report import phrases
 from aicjax.report.console import print_lines, stdout_console
+from aicjax.report.result_json import step_dict
 
 if TYPE_CHECKING:
     from aicjax.search.point import EstimateResult
@@ -46,16 +47,7 @@ def as_dict(result: "EstimateResult") -> dict[str, Any]:
         "resolved": result.resolved,
         "row": result.row,
         "memory": [{**dataclasses.asdict(use), "total": use.total} for use in result.memory],
-        "steps": [
-            {
-                "step": step.step,
-                "operators": [
-                    {"name": name, "latency_ms": latency_ms, "provenance": code.name.lower()}
-                    for name, latency_ms, code in zip(step.names, step.latency_ms, step.provenance, strict=True)
-                ],
-            }
-            for step in result.steps
-        ],
+        "steps": [step_dict(step) for step in result.steps],
         "provenance": result.provenance.name.lower(),
         "warnings": list(result.warnings),
     }

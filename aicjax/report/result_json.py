@@ -7,7 +7,7 @@ from typing import Any
 from aicjax.report import manifest, summary
 from aicjax.report.rows import reported
 from aicjax.search import frame as frames
-from aicjax.search.result import SearchResult, TaskResult
+from aicjax.search.result import SearchResult, StepTimes, TaskResult
 
 
 def as_dict(result: SearchResult) -> dict[str, Any]:
@@ -45,4 +45,20 @@ def _experiment(task: TaskResult, result: SearchResult) -> dict[str, Any]:
 
 
 def _explanation(task: TaskResult, position: int) -> dict[str, Any] | None:
-    return dataclasses.asdict(task.explain(position)) if task.explain is not None else None
+    if task.explain is None:
+        return None
+    explanation = task.explain(position)
+    return {**dataclasses.asdict(explanation), "steps": [step_dict(step) for step in explanation.steps]}
+
+
+def step_dict(step: StepTimes) -> dict[str, Any]:
+    """One engine step as plain Python values: its operators, their times and how those were obtained."""
+    operators = zip(step.names, step.latency_ms, step.provenance, strict=True)
+    return {
+        "step": step.step,
+        "latency_ms": step.total_ms,
+        "operators": [
+            {"name": name, "latency_ms": latency_ms, "provenance": code.name.lower()}
+            for name, latency_ms, code in operators
+        ],
+    }

@@ -85,11 +85,12 @@ def answer(result: SearchResult) -> list[str]:
 
 
 def reasons(explanation: Explanation) -> list[str]:
-    """What holds the best row back, and where its memory goes."""
+    """What holds the best row back, where its memory goes, and how its step times were obtained."""
     lines = [f"  held back by {_BINDING.get(explanation.binding, explanation.binding)}"]
     if explanation.next_batch is not None:
         lines.append(f"  batch {explanation.next_batch}: {explanation.next_batch_reason}")
     lines += [f"  {phrases.memory_use(use)}" for use in explanation.memory]
+    lines += [f"  {step.step} {step.total_ms:.2f} ms: {phrases.sources(step)}" for step in explanation.steps]
     return lines
 
 

@@ -3,13 +3,14 @@
 
 from typing import Any
 
-from aicjax._results import NoFeasible
+from aicjax._results import NoFeasible, Provenance
 from aicjax.search.request import SearchRequest
-from aicjax.search.result import Explanation, MemoryUse, SearchResult, TaskResult
+from aicjax.search.result import Explanation, MemoryUse, SearchResult, StepTimes, TaskResult
 from tests.report.frames import agg_frame, disagg_frame
 
 MEMORY = MemoryUse("agg", 8.0, 0.1, 6.0, 0.3, 0.3, 141.0, 110.0)
-EXPLANATION = Explanation((MEMORY,), "tpot", 20, "its TPOT is 10.4 ms", 128.0)
+STEP = StepTimes("mixed step", ("gemm", "attention"), (3.0, 1.0), (Provenance.EXACT, Provenance.TRANSFERRED))
+EXPLANATION = Explanation((MEMORY,), "tpot", 20, "its TPOT is 10.4 ms", 128.0, (STEP,))
 
 
 def task(name: str, frame: dict, **changes: Any) -> TaskResult:
