@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-WIDTH_WITHOUT_TERMINAL = 120
+WIDTH_WITHOUT_TERMINAL = 130
 
 
 def stdout_console(*, plain: bool) -> Console:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of a result frame in the words of a report: replicas, GPUs in use, workers, shared by table and JSON."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from aicjax.search import frame as frames
 from aicjax.search.columns import CLUSTER, DECIMALS
 from aicjax.search.frame import Frame
+from aicjax.search.result import Explanation
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Row:
         replicas: How many fit into the budget, or serve the load.
         gpus: GPUs in use.
         workers: What a replica consists of.
+        binding: What keeps it from a larger batch; None where that is not known.
+        provenance: How the least certain of its operators was obtained; None where that is not known.
     """
 
     rank: int
@@ -65,6 +69,8 @@ class Row:
     replicas: int
     gpus: int
     workers: tuple[Worker, ...]
+    binding: str | None = None
+    provenance: str | None = None
 
 
 def reported(frame: Frame, *, inclusive_tpot: bool) -> Frame:
@@ -76,17 +82,22 @@ def reported(frame: Frame, *, inclusive_tpot: bool) -> Frame:
     return {**frame, "tpot": np.round(tpot_ms, DECIMALS)}
 
 
-def rows(frame: Frame, total_gpus: int | None) -> list[Row]:
+def rows(frame: Frame, total_gpus: int | None, explain: Callable[[int], Explanation] | None = None) -> list[Row]:
     """The rows of a top list in rank order.
 
     Args:
         frame: A top frame of an experiment, column names as in its CSV file.
         total_gpus: GPU budget that replicas fill; None when the frame says how many replicas serve the load.
+        explain: Explanation of a row by its position.
     """
-    return [_row(rank, record, total_gpus) for rank, record in enumerate(frames.rows(frame), start=1)]
+    explanations = [explain(position) if explain else None for position in range(frames.length(frame))]
+    return [
+        _row(rank, record, total_gpus, explanation)
+        for rank, (record, explanation) in enumerate(zip(frames.rows(frame), explanations, strict=True), start=1)
+    ]
 
 
-def _row(rank: int, record: dict[str, Any], total_gpus: int | None) -> Row:
+def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation: Explanation | None) -> Row:
     gpus = int(record["num_total_gpus"])
     replicas = int(record["replicas_needed"]) if total_gpus is None else total_gpus // gpus
     disagg = "(d)parallel" in record
@@ -108,6 +119,10 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None) -> Row:
             if disagg
             else (_worker(record, "agg", ""),)
         ),
+        binding=explanation.binding if explanation else None,
+        provenance=max(code for step in explanation.steps for code in step.provenance).name.lower()
+        if explanation
+        else None,
     )
 
 

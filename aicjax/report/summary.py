@@ -15,7 +15,7 @@ def budget(request: SearchRequest) -> int | None:
 
 def top_rows(task: TaskResult, request: SearchRequest) -> list[Row]:
     """The top rows of an experiment as they are shown."""
-    return rows(reported(task.best, inclusive_tpot=request.inclusive_tpot), budget(request))
+    return rows(reported(task.best, inclusive_tpot=request.inclusive_tpot), budget(request), task.explain)
 
 
 def question(result: SearchResult) -> list[str]:

@@ -33,7 +33,9 @@ _COMMON = (
     Column("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),
 )
 _MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(f"{worker.memory_gib:.1f}" for worker in row.workers))
-_DROPPED_FIRST = ("total\nms", "GiB\n/GPU", "in\nflight", "req/s")
+_BINDING = Column("held back\nby", lambda row: row.binding or "-", "left")
+_PROVENANCE = Column("least sure\nsource", lambda row: row.provenance or "-", "left")
+_DROPPED_FIRST = ("least sure\nsource", "held back\nby", "total\nms", "GiB\n/GPU", "in\nflight", "req/s")
 _UNLIMITED = 10_000
 
 
@@ -63,7 +65,7 @@ def _columns(first: Row, with_backend: bool) -> list[Column]:
     for position, worker in enumerate(first.workers):
         name = "worker" if worker.role == "agg" else worker.role
         columns.append(Column(f"{name}\n(b: batch)", lambda row, at=position: describe(row.workers[at]), "left"))
-    return [*columns, _MEMORY]
+    return [*columns, _MEMORY, *([_BINDING, _PROVENANCE] if first.binding else [])]
 
 
 def _table(title: str, rows: Sequence[Row], columns: Sequence[Column]) -> Table:
