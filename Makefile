@@ -25,8 +25,8 @@ lint: $(STAMP)  ## style and formatting
 types: $(STAMP)  ## static types (pyright needs Node.js, or fetches it)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP)  ## the benchmarks; results go to benchmarks/results
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## how long commands, searches and sweeps take
+	$(BIN)/python -m benchmarks.speed
 
 check: lint types test  ## all of the above but the benchmarks
 
