@@ -26,8 +26,8 @@ def print_result(result: SearchResult, console: Console) -> None:
         if frames.length(task.best):
             rows = summary.top_rows(task, result.request)
             print_top(console, _title(task, result), rows, with_backend=task.backend == "auto")
-        else:
-            print_lines(console, [f"{task.name}: no configuration. {task.error or ''}", ""])
+    reasons = {name: str(error).removeprefix(f"{name}: ") for name, error in result.errors.items()}
+    print_lines(console, (f"{name}, no configuration: {reason}" for name, reason in reasons.items()))
 
 
 def fronts(result: SearchResult, width: int) -> list[str]:

@@ -57,8 +57,8 @@ def test_text_shows_question_answer_fronts_and_lists(width: int):
 
 
 def test_an_experiment_without_rows_says_why():
-    text = _text(result(task("agg", agg_frame(16)), failed("disagg", "TTFT of 300 ms is below 400 ms.")))
-    assert "disagg: no configuration. TTFT of 300 ms is below 400 ms." in text
+    text = _text(result(task("agg", agg_frame(16)), failed("disagg", "disagg: TTFT is too tight.")))
+    assert "disagg, no configuration: TTFT is too tight." in text
 
 
 def test_no_experiment_with_rows_is_an_error_that_joins_the_reasons():
