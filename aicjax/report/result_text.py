@@ -33,7 +33,7 @@ def print_result(result: SearchResult, console: Console) -> None:
 def fronts(result: SearchResult, width: int) -> list[str]:
     """The Pareto fronts of all experiments and the chosen row, as lines of text."""
     request = result.request
-    by_latency = request.request_latency is not None
+    by_latency = request.request_latency is not None or request.osl == 1
     x_name = "request_latency" if by_latency else "tokens/s/user"
     target = request.request_latency if by_latency else 1000 / request.tpot
     markers = _markers(list(result.tasks))

@@ -42,7 +42,7 @@ class Row:
         rank: Place in the list, from 1.
         backend: Engine.
         tokens_per_s_per_gpu: Throughput of the GPU budget, idle GPUs counted.
-        tokens_per_s_per_user: Speed that one request sees.
+        tokens_per_s_per_user: Speed that one request sees; None when a request has one output token.
         tokens_per_s: Output of all replicas.
         requests_per_s: Of all replicas.
         ttft_ms: Time to first token.
@@ -59,7 +59,7 @@ class Row:
     rank: int
     backend: str
     tokens_per_s_per_gpu: float
-    tokens_per_s_per_user: float
+    tokens_per_s_per_user: float | None
     tokens_per_s: float
     requests_per_s: float
     ttft_ms: float
@@ -105,7 +105,7 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation:
         rank=rank,
         backend=str(record["backend" if "backend" in record else "(d)backend"]),
         tokens_per_s_per_gpu=record[CLUSTER],
-        tokens_per_s_per_user=record["tokens/s/user"],
+        tokens_per_s_per_user=record["tokens/s/user"] if record["osl"] > 1 else None,
         tokens_per_s=record["tokens/s"] * replicas,
         requests_per_s=record["request_rate"] * replicas,
         ttft_ms=record["ttft"],

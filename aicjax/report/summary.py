@@ -22,7 +22,8 @@ def question(result: SearchResult) -> list[str]:
     """What was asked: model, system, workload and limits."""
     request = result.request
     systems = " + ".join(dict.fromkeys([request.system, request.decode_system or request.system]))
-    versions = ", ".join(dict.fromkeys(f"{task.backend} {task.version}".strip() for task in result.by_backend.values()))
+    tasks = [task for task in result.by_backend.values() if task.version]
+    versions = ", ".join(dict.fromkeys(f"{task.backend} {task.version}" for task in tasks))
     if request.total_gpus is not None:
         gpus = f"{request.total_gpus} GPUs of {systems}"
     elif request.target_request_rate is not None:
@@ -73,13 +74,13 @@ def answer(result: SearchResult) -> list[str]:
         return []
     row = top_rows(task, result.request)[0]
     tpot = "" if row.tpot_ms is None else f"TPOT {row.tpot_ms:.2f} ms, "
+    user = "" if row.tokens_per_s_per_user is None else f"{row.tokens_per_s_per_user:.2f} tokens/s/user, "
     replicas = f"{row.replicas} replica{'' if row.replicas == 1 else 's'}"
     title = "Best" if task.meets_target else "Misses the limits, nearest"
     return [
         f"{title}: {task.name}, {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}",
         f"  {replicas} of {phrases.composition(row.workers)}, {row.gpus} GPUs",
-        f"  {row.tokens_per_s:,.2f} tokens/s, {row.tokens_per_s_per_user:.2f} tokens/s/user, {row.requests_per_s:.2f} "
-        f"requests/s, {row.concurrency} in flight",
+        f"  {row.tokens_per_s:,.2f} tokens/s, {user}{row.requests_per_s:.2f} requests/s, {row.concurrency} in flight",
         f"  TTFT {row.ttft_ms:.2f} ms, {tpot}request {row.request_latency_ms:.2f} ms",
     ]
 

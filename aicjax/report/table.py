@@ -21,13 +21,17 @@ class Column(NamedTuple):
     side: Literal["left", "right"] = "right"
 
 
+def _optional(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 _COMMON = (
     Column("#", lambda row: str(row.rank)),
     Column("tok/s\n/gpu", lambda row: f"{row.tokens_per_s_per_gpu:.2f}"),
-    Column("tok/s\n/user", lambda row: f"{row.tokens_per_s_per_user:.2f}"),
+    Column("tok/s\n/user", lambda row: _optional(row.tokens_per_s_per_user)),
     Column("req/s", lambda row: f"{row.requests_per_s:.2f}"),
     Column("TTFT\nms", lambda row: f"{row.ttft_ms:.1f}"),
-    Column("TPOT\nms", lambda row: "-" if row.tpot_ms is None else f"{row.tpot_ms:.2f}"),
+    Column("TPOT\nms", lambda row: _optional(row.tpot_ms)),
     Column("total\nms", lambda row: f"{row.request_latency_ms:.0f}"),
     Column("in\nflight", lambda row: str(row.concurrency)),
     Column("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),

@@ -4,10 +4,17 @@
 import pytest
 from rich.console import Console
 
-from aicjax.report.rows import rows
+from aicjax.report.rows import Row, rows
 from aicjax.report.table import print_top
 from aicjax.search.frame import Frame
 from tests.report.frames import agg_frame, disagg_frame
+
+
+def _printed(shown: list[Row], width: int = 130) -> str:
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        print_top(console, "title", shown)
+    return capture.get()
 
 
 def test_replicas_fill_the_budget():
@@ -37,15 +44,14 @@ def test_expert_layout_is_shown():
 def test_one_output_token_has_no_time_per_output_token():
     (row,) = rows(agg_frame(1, osl=1, tpot=0.0), 4)
     assert row.tpot_ms is None
+    assert row.tokens_per_s_per_user is None
+    assert " - " in _printed([row])
 
 
 @pytest.mark.parametrize("width", [72, 80, 100, 200])
 @pytest.mark.parametrize("frame", [agg_frame(16, 28, 1), disagg_frame()], ids=["agg", "disagg"])
 def test_table_fits_the_width_by_leaving_columns_out(frame: Frame, width: int):
-    console = Console(width=width, no_color=True)
-    with console.capture() as capture:
-        print_top(console, "title", rows(frame, 32))
-    text = capture.get()
+    text = _printed(rows(frame, 32), width)
     assert "…" not in text
     assert "113.54" in text
     assert ("total" in text) is (width >= 100)
