@@ -2,7 +2,7 @@
 """Serving performance of large language models on GPUs, as array programs.
 
 The names below are the public API; each is imported from its room when first used, so that `import aicjax` is quick
-and pulls in no jax. Searches live in `aicjax.search`, the fleet of one-operator questions in `aicjax.ops`.
+and pulls in no jax. Searches are in `aicjax.search`, single operators in `aicjax.ops.query`.
 """
 
 import importlib
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aicjax.models import load_model as load_model
     from aicjax.models import op_lists as op_lists
     from aicjax.models import resolve_quantisation as resolve_quantisation
+    from aicjax.search import EstimateRequest as EstimateRequest
     from aicjax.search import SearchRequest as SearchRequest
     from aicjax.search import SearchResult as SearchResult
     from aicjax.search import estimate as estimate
@@ -53,7 +54,7 @@ _ROOMS = {
     "aicjax.forward": ("BoundModel", "StepCurves", "StepQueries", "bind"),
     "aicjax.hardware": ("System", "load_system", "system_names"),
     "aicjax.models": ("ModelConfig", "Parallel", "Quantisation", "load_model", "op_lists", "resolve_quantisation"),
-    "aicjax.search": ("SearchRequest", "SearchResult", "estimate", "recommend"),
+    "aicjax.search": ("EstimateRequest", "SearchRequest", "SearchResult", "estimate", "recommend"),
     "aicjax.tables": ("resolve_version",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
