@@ -2,8 +2,9 @@
 """How closely the engine agrees with stored answers of AIConfigurator 0.12.0.
 
 One line for each file: rows compared, rows answered, wrong verdicts (an answer against a miss or an error, or another
-flag or name), rows left out because the engine does not model them, and the largest, 99th-percentile and median
-relative error. Exit code 1 when an error is beyond the tolerance or a verdict is wrong, 2 for a bad command line.
+flag or name), rows of searches replaced by another that ranks the same, rows left out because the engine does not model
+them, and the largest, 99th-percentile and median relative error. Exit code 1 when an error is beyond the tolerance or a
+verdict is wrong, 2 for a bad command line.
 
     python -m benchmarks.parity --from DIRECTORY forward memory --where family=LLAMA --show 5
 """
@@ -25,8 +26,8 @@ from benchmarks.parity_cases import CASES, Case  # noqa: E402
 from benchmarks.parity_cases.comparison import Comparison  # noqa: E402
 from benchmarks.parity_cases.stored import StoredRows, read_conditions  # noqa: E402
 
-_LAYOUT = "{:<26} {:>6} {:>8} {:>5} {:>8} {:>9} {:>9} {:>9} {:>8}  {}"
-_HEADER = ("file", "rows", "answered", "wrong", "left out", "max", "p99", "median", "seconds", "")
+_LAYOUT = "{:<26} {:>6} {:>8} {:>5} {:>5} {:>8} {:>9} {:>9} {:>9} {:>8}  {}"
+_HEADER = ("file", "rows", "answered", "wrong", "tied", "left out", "max", "p99", "median", "seconds", "")
 _NOT_SHOWN = ("source", "per_op_json", "per_op_source_json")
 
 
@@ -61,29 +62,29 @@ class FileReport:
         error = error[~np.isnan(error)]
         numbers = [error.max(), np.quantile(error, 0.99, method="higher"), np.median(error)] if len(error) else []
         shown = [f"{number:.1e}" for number in numbers] or ["-"] * 3
-        counts = len(self.rows), comparison.answered.sum(), comparison.wrong.sum(), self.left_out
+        counts = len(self.rows), comparison.answered.sum(), comparison.wrong.sum(), comparison.tied.sum(), self.left_out
         verdict = "ok" if self.passes else f"FAIL (rtol {self.rtol:g})"
         return _LAYOUT.format(self.name, *counts, *shown, f"{self.seconds:.1f}", verdict)
 
     def worst(self, count: int) -> list[str]:
-        """The worst rows in words: wrong verdicts first, then the largest errors."""
-        comparison, error = self.comparison, self.comparison.relative_error
-        rank = np.where(comparison.wrong, np.inf, np.nan_to_num(error, nan=-1.0, posinf=np.finfo(float).max))
-        order = np.argsort(-rank, kind="stable")[:count]
-        return [self._row(at) for at in order if comparison.wrong[at] or error[at] > 0]
+        """The worst rows in words: kinds of wrong verdicts with a row of each, then the largest errors."""
+        comparison, error = self.comparison, np.nan_to_num(self.comparison.relative_error, nan=0.0, posinf=np.inf)
+        wrong: dict[str, list[int]] = {}
+        for at in np.flatnonzero(comparison.wrong):
+            pair = comparison.mismatch[at] or f"{comparison.wanted[at]} / {comparison.found[at]}"
+            wrong.setdefault(f"stored / ours: {pair}", []).append(at)
+        told = [f"    {len(rows)} rows, {what}{self._facts(rows[0])}" for what, rows in wrong.items()]
+        for at in np.argsort(-error, kind="stable")[:count]:
+            if error[at] > 0:
+                pair = f"{comparison.wanted_value[at]:.8g} / {comparison.found_value[at]:.8g}"
+                told.append(f"    {error[at]:.1e} in {comparison.column[at]}, stored / ours: {pair}{self._facts(at)}")
+        return told[:count]
 
-    def _row(self, at: int) -> str:
-        comparison = self.comparison
-        if comparison.mismatch[at]:
-            what = f"stored / ours: {comparison.mismatch[at]}"
-        elif comparison.wrong[at]:
-            what = f"stored / ours: {comparison.wanted[at]} / {comparison.found[at]}"
-        else:
-            pair = f"{comparison.wanted_value[at]:.8g} / {comparison.found_value[at]:.8g}"
-            what = f"{comparison.error[at]:.1e} in {comparison.column[at]}, stored / ours: {pair}"
+    def _facts(self, at: int) -> str:
+        """What tells which row it is, on a line of its own."""
         facts = next(self.rows.records(np.array([at])))
         told = (f"{name}={value}" for name, value in facts.items() if name not in _NOT_SHOWN and _tells(value))
-        return f"    {what}\n        {' '.join(told)}"
+        return "\n        " + " ".join(told)
 
 
 def compare_file(path: Path, conditions: dict[str, set[str]], rtol: float | None = None) -> FileReport | None:

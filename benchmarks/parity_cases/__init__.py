@@ -17,7 +17,9 @@ from benchmarks.parity_cases.serving import agg, static
 from benchmarks.parity_cases.stored import FAMILY, Conditions, StoredRows
 from benchmarks.parity_cases.tables import lane_orders, source_resolution
 
-_MODELLED: dict[str, tuple[str, ...]] = {FAMILY: tuple(family.name for family in FAMILIES.values() if family.op_lists is not None)}
+_MODELLED: dict[str, tuple[str, ...]] = {
+    FAMILY: tuple(family.name for family in FAMILIES.values() if family.op_lists is not None)
+}
 
 
 @dataclass(frozen=True)

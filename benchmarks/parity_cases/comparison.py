@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our answers beside stored ones: outcome and largest relative error of every row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Comparison:
         error: Largest relative error over the numbers of each row, NaN before any is compared [row].
         column, wanted_value, found_value: Where the largest error lies [row].
         mismatch: The first text or flag that differs, empty when none does [row].
+        tied: Which rows are matched by another row that ranks the same [row].
     """
 
     def __init__(self, wanted: ArrayLike):
@@ -40,6 +41,7 @@ class Comparison:
         self.column = np.full(rows, "", object)
         self.wanted_value, self.found_value = np.full(rows, np.nan), np.full(rows, np.nan)
         self.mismatch = np.full(rows, "", object)
+        self.tied = np.zeros(rows, bool)
 
     @property
     def answered(self) -> np.ndarray:
@@ -56,7 +58,7 @@ class Comparison:
         """Largest relative error of the rows that both answer, NaN elsewhere [row]."""
         return np.where((self.wanted == OK) & self.answered, self.error, np.nan)
 
-    def fail(self, rows: ArrayLike, outcome: str) -> None:
+    def fail(self, rows: np.ndarray, outcome: str) -> None:
         """Rows that we give no number for, and why."""
         self.found[rows] = outcome
 
@@ -86,7 +88,7 @@ class Comparison:
             self.mismatch[rows[at]] = self.mismatch[rows[at]] or f"{name} {wanted[at]} / {found[at]}"
 
 
-def stored_outcome(errors: Sequence[str]) -> np.ndarray:
+def stored_outcome(errors: Iterable[str]) -> np.ndarray:
     """Outcomes of stored rows from their error classes [row]."""
     return np.array([_STORED_ERRORS.get(error, REFUSED) for error in errors], object)
 

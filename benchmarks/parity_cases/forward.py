@@ -89,16 +89,16 @@ def _compare_totals(
 def _compare_operators(
     rows: StoredRows, at: np.ndarray, config: np.ndarray, terms: Sequence[Term], curves: StepCurves, comparison
 ) -> None:
-    found: dict[int, dict[str, float]] = {int(row): {} for row in at}
+    found: dict[int, dict[str, float]] = {row: {} for row in at.tolist()}
     for term in terms:
         points = term.places.start + term.places.inverse
         for row, point, weight in zip(term.rows.tolist(), points.tolist(), term.weight.tolist(), strict=True):
-            part = curves.breakdown(term.places.part, config[row], point)
+            part = curves.breakdown(term.places.part, int(config[row]), point)
             for name, ms in zip(part.names, part.latency_ms.tolist(), strict=True):
                 name = term.label or name
                 found[row][name] = found[row].get(name, 0.0) + weight * ms
-    for row in at[comparison.answered[at]]:
-        stored, ours = json.loads(rows["per_op_json"][row] or "{}"), found[int(row)]
+    for row in at[comparison.answered[at]].tolist():
+        stored, ours = json.loads(rows["per_op_json"][row] or "{}"), found[row]
         for name in stored.keys() | ours.keys():
             comparison.number(np.array([row]), name, stored.get(name, 0.0), ours.get(name, 0.0))
 
@@ -121,7 +121,9 @@ def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> I
     kv_len, weight = (np.concatenate([[], *parts]) for parts in zip(*samples, strict=True)) if samples else ([], [])
     steps = np.array([weights.sum() for _, weights in samples])
     yield Term(at, coordinates.generation_rest(batch * rows["beam"][at]), steps)
-    yield Term(np.repeat(at, count), coordinates.generation_attention(np.repeat(batch, count), kv_len), np.array(weight))
+    yield Term(
+        np.repeat(at, count), coordinates.generation_attention(np.repeat(batch, count), kv_len), np.array(weight)
+    )
 
 
 def _decode(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:

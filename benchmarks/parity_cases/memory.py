@@ -12,7 +12,7 @@ from aicjax.forward.memory import Verdict, WorkerMemory, bind_memory
 from aicjax.hardware import load_system
 from benchmarks.parity_cases.comparison import OK, REFUSED, Comparison, outcome_of
 from benchmarks.parity_cases.stored import StoredRows
-from benchmarks.parity_cases.workers import ROLES, TABLES, WORKER, stored_worker
+from benchmarks.parity_cases.workers import TABLES, WORKER, stored_worker
 
 _PARTS = ("weights_bytes", "activations_bytes", "kvcache_bytes", "nccl_bytes", "others_bytes", "total_bytes")
 _POINTS = ("kind", "beam", "kv_fraction", "max_num_tokens")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aicjax._results import MissingPeak
-from aicjax.hardware import load_system
+from aicjax.hardware import System, load_system
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import (
     P2P,
@@ -26,6 +26,7 @@ from benchmarks.parity_cases.comparison import NO_DATA, NO_PEAK, Comparison, sto
 from benchmarks.parity_cases.stored import StoredRows
 
 Record = Callable[[dict[str, Any]], Op]
+Where = tuple[System, str, str]
 _LEAST_ROWS = 16
 
 
@@ -60,7 +61,7 @@ class Operators:
             comparison.number(at, "latency_ms", rows["latency_ms"][at], latency_ms)
         return comparison
 
-    def _latency(self, rows: StoredRows, where: tuple, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _latency(self, rows: StoredRows, where: Where, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Latency of each row, and whether the system states a peak for its formats [row]."""
         everything = np.arange(len(rows))
         try:
@@ -77,7 +78,7 @@ class Operators:
                 latency_ms[peak] = self._ask(rows.take(everything[peak]), where, options)
             return latency_ms, peak
 
-    def _ask(self, rows: StoredRows, where: tuple, options: dict[str, Any]) -> np.ndarray:
+    def _ask(self, rows: StoredRows, where: Where, options: dict[str, Any]) -> np.ndarray:
         """Latency of each row; rows are repeated up to a bucket, so that like sizes share one compiled kernel."""
         count = len(rows)
         bucket = np.arange(max(_LEAST_ROWS, 1 << (count - 1).bit_length())) % count

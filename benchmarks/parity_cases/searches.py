@@ -1,30 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole searches: top rows, fronts and feasible frames, in order.
 
-Ours and the stored rows are matched by what they run: layouts, batches and worker counts. Rows whose sort key is equal
-to rounding may be in another order; any other row out of place, missing or new is a wrong verdict.
+Ours and the stored rows are matched by what they run: layouts, batches and worker counts. Where several rows tie in
+what ranks them, which of them is kept and in which order they come is open: the reference sorts with an algorithm that
+does not keep the order of equals. Such a row counts as tied, and only what ranks it is compared. So does a row of a
+feasible frame whose TPOT is a target to rounding: stored frames compare rounded numbers. Any other row missing, new or
+out of place is a wrong verdict.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from aicjax._results import AicjaxError
 from aicjax.search import SearchResult
 from aicjax.search import frame as frames
-from aicjax.search.columns import CLUSTER
+from aicjax.search.columns import CLUSTER, LOAD_MATCH
 from aicjax.search.frame import Frame
+from aicjax.search.task import GROUP
 from benchmarks.parity_cases.comparison import NO_DATA, OK, Comparison, outcome_of
 from benchmarks.parity_cases.requests import run_search
 from benchmarks.parity_cases.serving import ROUNDING, candidates
 from benchmarks.parity_cases.stored import StoredRows
 
 RTOL = 1e-3
+_EQUAL = 1e-6  # relative: float32 against float64
 _IDENTITY = {
     "agg": ("parallel", "bs", "ctx_tokens", "backend"),
     "disagg": ("(p)parallel", "(p)bs", "(p)workers", "(d)parallel", "(d)bs", "(d)workers", "(p)backend"),
 }
+_KEPT_BY = {"agg": ("seq/s",), "disagg": ("tokens/s/gpu",)}  # of each target
 _NOT_MODELLED = ("power_w",)
+_NEEDED = LOAD_MATCH[1]
+
+
+class Ranking(NamedTuple):
+    """What decides which rows a frame keeps, and their order.
+
+    Attributes:
+        group: Columns within which rows compete.
+        keys: Columns that rank them; rows equal in all of them tie.
+        order: Columns that may order the kept rows.
+        targets: Whether TPOT targets, whole milliseconds, decide which rows compete.
+    """
+
+    group: tuple[str, ...]
+    keys: tuple[str, ...]
+    order: tuple[str, ...]
+    targets: bool = False
 
 
 def disagg(rows: StoredRows) -> Comparison:
@@ -52,10 +76,18 @@ def end_to_end(rows: StoredRows) -> Comparison:
             task = result.tasks[experiment]
             return task.best if kind == "topn" else task.pareto
 
-        result = _compare_search(rows, at, search, pick, experiment, _sort_keys(rows, at, kind), comparison)
+        result = _compare_search(rows, at, search, pick, experiment, _ranking(rows, at, kind, experiment), comparison)
         if result is not None:
             comparison.same(at, "chosen", rows["chosen"][at], result.chosen == experiment)
     return comparison
+
+
+def _ranking(rows: StoredRows, at: np.ndarray, kind: str, mode: str) -> Ranking:
+    if kind == "pareto":
+        return Ranking((), ("tokens/s/user", CLUSTER), ("tokens/s/user", "request_latency"))
+    for_load = _NEEDED in rows and not np.isnan(rows[_NEEDED][at]).any()
+    key = _NEEDED if for_load else CLUSTER
+    return Ranking((GROUP[mode],), (key,), (key, "tpot", "request_latency"))
 
 
 def _compare_feasible(rows: StoredRows, at: np.ndarray, comparison: Comparison) -> None:
@@ -66,14 +98,8 @@ def _compare_feasible(rows: StoredRows, at: np.ndarray, comparison: Comparison) 
             parts = result.by_backend.values()
             return next(part.feasible for part in parts if (part.serving_mode, part.backend) == (mode, backend))
 
-        _compare_search(rows, at[members], search, pick, mode, ("tokens/s/gpu",), comparison)
-
-
-def _sort_keys(rows: StoredRows, at: np.ndarray, kind: str) -> Sequence[str]:
-    """Columns any of which may have ordered the rows."""
-    if kind == "pareto":
-        return "tokens/s/user", "request_latency"
-    return CLUSTER, "total_gpus_needed", "tpot", "request_latency"
+        ranking = Ranking((GROUP[mode],), _KEPT_BY[mode], ("tokens/s/gpu",), targets=mode == "agg")
+        _compare_search(rows, at[members], search, pick, mode, ranking, comparison)
 
 
 def _compare_search(
@@ -82,7 +108,7 @@ def _compare_search(
     search: str,
     pick: Callable[[SearchResult], Frame],
     mode: str,
-    sort_keys: Sequence[str],
+    ranking: Ranking,
     comparison: Comparison,
 ) -> SearchResult | None:
     """One frame of one search; None when the search is refused."""
@@ -92,21 +118,46 @@ def _compare_search(
     except (AicjaxError, KeyError, StopIteration) as error:
         comparison.fail(at, outcome_of(error))
         return None
-    ours = {key: position for position, key in reversed(list(enumerate(_identities(frame, mode))))}
-    stored = _identities({name: rows[name][at] for name in rows.names}, mode)
-    place = np.array([ours.get(key, -1) for key in stored])
-    comparison.fail(at[place < 0], NO_DATA)
-    known = place >= 0
-    comparison.same(at[known], "rows", np.full(known.sum(), len(at)), frames.length(frame))
-    _compare_order(rows, at, place, sort_keys, comparison)
-    for name, column in frame.items():
-        if name in rows and name not in _NOT_MODELLED:
-            wanted, found = rows[name][at[known]], column[place[known]]
-            if found.dtype.kind in "iuf":
-                comparison.number(at[known], name, wanted, found, slack=ROUNDING)
-            else:
-                comparison.same(at[known], name, wanted, found)
+    stored = {name: rows[name][at] for name in rows.names}
+    place = _places(stored, frame, mode)
+    ties = np.where(place < 0, _tied(stored, frame, ranking), -1)
+    at_target = (place < 0) & (ties < 0) & _at_target(stored, ranking)
+    comparison.fail(at[(place < 0) & (ties < 0) & ~at_target], NO_DATA)
+    comparison.tied[at[(ties >= 0) | at_target]] = True
+    new = (_places(frame, stored, mode) < 0) & (_tied(frame, stored, ranking) < 0)
+    comparison.same(at[:1], "rows that are not stored", [0], max(int(new.sum()) - int(at_target.sum()), 0))
+    _compare_order(stored, at, place, ranking, comparison)
+    for at_hand, names in ((place, frame.keys()), (ties, ranking.keys)):
+        _compare_columns(rows, at[at_hand >= 0], frames.take(frame, at_hand[at_hand >= 0]), names, comparison)
     return result
+
+
+def _compare_columns(
+    rows: StoredRows, at: np.ndarray, frame: Frame, names: Iterable[str], comparison: Comparison
+) -> None:
+    for name in names:
+        if name in rows and name not in _NOT_MODELLED:
+            if frame[name].dtype.kind in "iuf":
+                comparison.number(at, name, rows[name][at], frame[name], slack=ROUNDING)
+            else:
+                comparison.same(at, name, rows[name][at], frame[name])
+
+
+def _compare_order(stored: Frame, at: np.ndarray, place: np.ndarray, ranking: Ranking, comparison: Comparison) -> None:
+    """Whether rows come in the stored order, but for those that tie in a column that may order them."""
+    found = np.flatnonzero(place >= 0)
+    ours = found[np.argsort(place[found], kind="stable")]  # stored positions in our order
+    moved = found != ours
+    for position, other in zip(found[moved], ours[moved], strict=True):
+        pairs = [stored[name][[position, other]].astype(float) for name in ranking.order if name in stored]
+        if not any(_equal(*pair) for pair in pairs):
+            comparison.same(at[[position]], "order", [int(position)], int(other))
+
+
+def _places(frame: Frame, other: Frame, mode: str) -> np.ndarray:
+    """Position of each row of a frame in the other, -1 when it is not there [row]."""
+    position = {key: at for at, key in reversed(list(enumerate(_identities(other, mode))))}
+    return np.array([position.get(key, -1) for key in _identities(frame, mode)], int)
 
 
 def _identities(frame: Frame, mode: str) -> list[tuple[str, ...]]:
@@ -117,14 +168,22 @@ def _identities(frame: Frame, mode: str) -> list[tuple[str, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _compare_order(
-    rows: StoredRows, at: np.ndarray, place: np.ndarray, sort_keys: Sequence[str], comparison: Comparison
-) -> None:
-    """Whether our order is the stored one, but for rows that tie in some sort key."""
-    found = np.flatnonzero(place >= 0)
-    order = found[np.argsort(place[found], kind="stable")]  # stored positions as we order them
-    moved = order != found
-    for position, ours in zip(found[moved], order[moved], strict=True):
-        pair = [rows[name][at[[position, ours]]].astype(float) for name in sort_keys if name in rows]
-        if not any(abs(a - b) <= ROUNDING + RTOL * abs(a) for a, b in pair):
-            comparison.same(at[[position]], "order", [int(position)], int(ours))
+def _tied(frame: Frame, other: Frame, ranking: Ranking) -> np.ndarray:
+    """Position in the other frame of a row that ties with each row of a frame, -1 when there is none [row]."""
+    equal = np.ones((frames.length(frame), frames.length(other)), bool)
+    for name in ranking.group if equal.size else ():
+        equal &= frame[name][:, None] == other[name]
+    for name in ranking.keys if equal.size else ():
+        equal &= _equal(frame[name][:, None].astype(float), other[name].astype(float))
+    if not equal.size:
+        return np.full(len(equal), -1)
+    return np.where(equal.any(axis=1), equal.argmax(axis=1), -1)
+
+
+def _at_target(frame: Frame, ranking: Ranking) -> np.ndarray:
+    """Rows whose TPOT is a target to rounding [row]."""
+    return ranking.targets & (frame["tpot"] == np.round(frame["tpot"]))
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.abs(a - b) <= ROUNDING + _EQUAL * np.abs(a)

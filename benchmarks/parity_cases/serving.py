@@ -16,10 +16,12 @@ from aicjax.search.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_p
 from aicjax.search.columns import DECIMALS
 from aicjax.search.evaluation import Evaluation
 from aicjax.search.frame import Frame
+from aicjax.search.grid import load_grid
 from aicjax.search.roles import Worker, deploy, worker
 from aicjax.search.space import Role
-from aicjax.search.static_sweep import STRIDE, StaticSweep, plan_static_sweep, static_frame, static_points
+from aicjax.search.static_sweep import StaticSweep, plan_static_sweep, static_frame, static_points
 from aicjax.serving.agg import AggPoint, mixed_step_ms
+from aicjax.serving.static import Mode
 from benchmarks.parity_cases.comparison import NO_DATA, OK, REFUSED, Comparison, outcome_of
 from benchmarks.parity_cases.requests import read_requests
 from benchmarks.parity_cases.stored import StoredRows
@@ -29,7 +31,10 @@ ROUNDING = 1.1e-3  # one unit of the last decimal kept, and what a sum of roundi
 _NOT_MODELLED = ("power_w",)
 _OF_ANSWER = ("tpot", "tokens/s/user")
 _PARTS = ("weights", "activations", "kvcache", "nccl", "others")
-_ROLES: dict[str, Role] = {"static_ctx": "prefill", "static_gen": "decode"}
+_SIDES: dict[str, tuple[Role, Mode]] = {
+    "prefill_candidate": ("prefill", "static_ctx"),
+    "decode_candidate": ("decode", "static_gen"),
+}
 
 
 def static(rows: StoredRows) -> Comparison:
@@ -66,24 +71,25 @@ def static(rows: StoredRows) -> Comparison:
 def candidates(rows: StoredRows, at: np.ndarray, comparison: Comparison) -> None:
     """Candidate workers of disaggregated searches, not rounded unless drafts are accepted."""
     requests = read_requests(rows.directory)
-    selected = rows.take(at)
-    for (search, _, backend, table, correction), members in selected.groups(
-        "search_id", "task", "backend", "table", "latency_correction"
-    ):
-        role: Role = "prefill" if table == "prefill_candidate" else "decode"
-        mode, here, engine = "static_ctx" if role == "prefill" else "static_gen", at[members], Evaluation()
+    for (search, _, backend), members in rows.take(at).groups("search_id", "task", "backend"):
+        here = at[members]
         try:
             request = requests[search]()
         except AicjaxError as error:
             comparison.fail(here, outcome_of(error))
             continue
-        target = _worker(comparison, rows, here, request, role, backend)
-        if target is None:
-            continue
-        sweep = plan_static_sweep(target, mode, np.unique(rows["bs"][here]).astype(int).tolist(), engine.add(target))
-        curves, positions = engine.curves(target)
-        fraction = request.free_gpu_memory_fraction
-        _compare_static(rows, here, sweep, curves, positions, comparison, correction, kv_fraction=fraction)
+        engine, sweeps = Evaluation(), []
+        for (table, correction), side in rows.take(here).groups("table", "latency_correction"):
+            role, mode = _SIDES[table]
+            target = _worker(comparison, rows, here[side], request, role, backend)
+            if target is not None:
+                batches, stride = np.unique(rows["bs"][here[side]]), load_grid(request.grid).disagg.decode_stride
+                sweep = plan_static_sweep(target, mode, batches.astype(int).tolist(), engine.add(target), stride)
+                sweeps.append((here[side], sweep, correction))
+        for side, sweep, correction in sweeps:
+            curves, positions = engine.curves(sweep.worker)
+            fraction = request.free_gpu_memory_fraction
+            _compare_static(rows, side, sweep, curves, positions, comparison, correction, kv_fraction=fraction)
 
 
 def agg(rows: StoredRows) -> Comparison:
