@@ -7,17 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-HEADS, OUTER, INNER = 3, 5, 4  # knots of a made-up grid
+HEADS = 3  # knots of the outermost axis of a made-up grid
+PLANE = (5, 4)  # knots of its inner axes
+VOLUME = (3, 3, 2)
 SITES, TOKENS = 12, 8  # shapes and token counts of a made-up product table
 SIZES = 6  # points of a made-up curve
 LARGEST = 2**14  # of a coordinate: its products with others stay finite in float32
 
 
 def knots(count: int, largest: int = LARGEST) -> st.SearchStrategy[np.ndarray]:
-    """Distinct even counts, ascending: halfway between two of them lies another count."""
-    return st.lists(st.integers(1, largest // 2), min_size=count, max_size=count, unique=True).map(
-        lambda values: 2.0 * np.sort(np.array(values, np.float64))
-    )
+    """Distinct even counts, ascending: halfway between two of them lies another count.
+
+    At least 15 % apart, as measured grids are: float32 logarithms could not rank the distances of a finer one.
+    """
+    pool = sorted({2.0 * round(1.2**power) for power in range(64) if 2 * 1.2**power <= largest})
+    return st.lists(st.sampled_from(pool), min_size=count, max_size=count, unique=True).map(lambda k: np.sort(k))
 
 
 def latencies(*shape: int) -> st.SearchStrategy[np.ndarray]:
@@ -28,54 +32,56 @@ def latencies(*shape: int) -> st.SearchStrategy[np.ndarray]:
 
 @dataclass(frozen=True)
 class GridTable:
-    """A grid of heads, outer and inner knots; latency [head, outer, inner], NaN where nothing was measured."""
+    """A grid of heads and inner knots; latency [head, *axis], NaN where nothing was measured."""
 
     heads: np.ndarray
-    outer: np.ndarray
-    inner: np.ndarray
+    knots: tuple[np.ndarray, ...]
     latency_ms: np.ndarray
     head: float  # the value asked for on the outermost axis
 
     @property
-    def points(self) -> dict[tuple[float, float, float], float]:
+    def points(self) -> dict[tuple[float, ...], float]:
         """Measured latencies by coordinates."""
+        axes = (self.heads, *self.knots)
         return {
-            (float(self.heads[h]), float(self.outer[o]), float(self.inner[i])): float(self.latency_ms[h, o, i])
-            for h, o, i in np.argwhere(np.isfinite(self.latency_ms))
+            tuple(float(axis[at]) for axis, at in zip(axes, index, strict=True)): float(self.latency_ms[tuple(index)])
+            for index in np.argwhere(np.isfinite(self.latency_ms))
         }
+
+    def queries(self) -> np.ndarray:
+        """Coordinates `around` the knots of all inner axes, crossed [axis, point]."""
+        return np.stack([x.reshape(-1) for x in np.meshgrid(*map(around, self.knots), indexing="ij")])
+
+    def by_axis(self, values: np.ndarray) -> np.ndarray:
+        """Answers to `queries` as [*axis]; the first and the last of each axis lie beyond its knots."""
+        return np.asarray(values).reshape([2 * axis.size + 1 for axis in self.knots])
 
 
 @st.composite
-def grids(draw: st.DrawFn, staircase: bool = True, beyond: bool = True) -> GridTable:
+def grids(draw: st.DrawFn, staircase: bool = True, beyond: bool = True, shape: tuple[int, ...] = PLANE) -> GridTable:
     """Grids, optionally with holes, asked for a head count on, between or (`beyond`) outside the collected ones.
 
     A staircase lacks the ends of some rows, whole rows, and now and then a point in the middle.
     """
-    heads, outer, inner = draw(knots(HEADS, 128)), draw(knots(OUTER)), draw(knots(INNER))
-    latency = draw(latencies(HEADS, OUTER, INNER))
+    heads, inner = draw(knots(HEADS, 128)), tuple(draw(knots(count)) for count in shape)
+    latency = draw(latencies(HEADS, *shape))
     if staircase:
-        end, rows = st.integers(0, INNER), HEADS * OUTER
+        end, rows = st.integers(0, shape[-1]), latency.size // shape[-1]
         bounds = draw(st.lists(st.tuples(end, end), min_size=rows, max_size=rows))
-        low, high = (np.array(bound).reshape(HEADS, OUTER, 1) for bound in zip(*bounds, strict=True))
+        low, high = (np.array(bound).reshape(*latency.shape[:-1], 1) for bound in zip(*bounds, strict=True))
         holes = draw(st.lists(st.integers(0, latency.size - 1), max_size=3))
-        kept = (np.arange(INNER) >= np.minimum(low, 1)) & (np.arange(INNER) < np.maximum(high, low))
+        kept = (np.arange(shape[-1]) >= np.minimum(low, 1)) & (np.arange(shape[-1]) < np.maximum(high, low))
         kept.reshape(-1)[holes] = False
         latency = np.where(kept, latency, np.nan)
     between = [(heads[0] + heads[1]) / 2, (heads[1] + heads[2]) / 2]
     outside = [heads[0] / 2, heads[-1] * 2] if beyond else []
-    return GridTable(heads, outer, inner, latency, draw(st.sampled_from([*heads, *between, *outside])))
+    return GridTable(heads, inner, latency, draw(st.sampled_from([*heads, *between, *outside])))
 
 
 def around(knots: np.ndarray) -> np.ndarray:
     """Every knot, the middle of every interval, and one coordinate beyond each end: ascending [2 knots + 1]."""
     middles = (knots[1:] + knots[:-1]) / 2
     return np.sort(np.concatenate([[knots[0] / 2], knots, middles, [knots[-1] * 1.5]]))
-
-
-def crossed(table: GridTable) -> tuple[np.ndarray, np.ndarray]:
-    """Outer and inner coordinates of all queries `around` the knots, crossed [point]."""
-    outer, inner = np.meshgrid(around(table.outer), around(table.inner), indexing="ij")
-    return outer.reshape(-1), inner.reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ def answers(table: dict[oracle.Point, float], outer: np.ndarray, inner: np.ndarr
     leaves[:, : len(table)] = np.log2(np.array(list(table))).T
     utilization = np.zeros(LEAVES, np.float32)
     utilization[: len(table)] = list(table.values())
-    queries = (np.log2(x).astype(np.float32)[None] for x in (outer, inner))
-    return np.asarray(held(leaves[None], utilization[None], *queries, needed[None]))[0]
+    places = tuple(np.log2(x).astype(np.float32)[None] for x in (outer, inner))
+    return np.asarray(held(leaves[None], utilization[None], places, needed[None]))[0]
 
 
 def check(outer: np.ndarray, inner: np.ndarray) -> None:

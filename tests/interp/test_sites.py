@@ -13,8 +13,8 @@ from tests import strategies
 from tests.oracles import sites as oracle
 
 EXACT = 1e-12  # relative, float64 against float64
-LONG = dict.fromkeys((1, 64, 4096), 1.0)
-SHORT = dict.fromkeys((1, 64), 1.0)
+LONG: oracle.Curve = dict.fromkeys((1, 64, 4096), 1.0)
+SHORT: oracle.Curve = dict.fromkeys((1, 64), 1.0)
 
 
 def chosen(curves: dict[oracle.Shape, oracle.Curve], shape: oracle.Shape, tokens: float) -> dict[oracle.Shape, float]:

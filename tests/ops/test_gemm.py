@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products on made-up tables: what is loaded, which shapes answer, static scales."""
 
-import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ from tests.oracles import curves, grid, rooflines, sites
 
 TOLERANCE = 1e-5  # float32 against float64
 ROUNDING = 3e-6  # float32 rounding, where an inequality is exact in real numbers
-kernel = eqx.filter_jit(gemm_latency)
+kernel = jax.jit(gemm_latency)
 
 
 def roofline(system: System, element_bytes: float = 2, dtype: str = "bfloat16") -> sites.Sol:

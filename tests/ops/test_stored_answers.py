@@ -2,6 +2,7 @@
 """Single operators against a sample of stored answers of AIConfigurator 0.12.0, every branch of every rule."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from aicjax.hardware import load_system
 from aicjax.ops.attention import slice_key
 from aicjax.ops.attention_tables import load_attention
 from aicjax.ops.query import OpTimes, operator_latency
+from aicjax.ops.records import AttentionOp
 from benchmarks.parity_cases.comparison import NO_DATA, NO_PEAK, OK, stored_outcome
 from benchmarks.parity_cases.operators import OPERATORS
 from benchmarks.parity_cases.stored import StoredRows
@@ -48,7 +50,7 @@ def stored(name: str, mode: str) -> StoredRows:
 
 def ask(name: str, rows: StoredRows, where: tuple) -> OpTimes:
     case = OPERATORS[name]
-    points = {argument: rows[column] for argument, column in case.points.items() if column in rows}
+    points: dict[str, Any] = {name: rows[column] for name, column in case.points.items() if column in rows}
     ops = [case.record(row) for row in rows.records(np.arange(len(rows)))]
     system, backend, version = where
     return operator_latency(load_system(system), backend, version, ops, **points)
@@ -56,7 +58,7 @@ def ask(name: str, rows: StoredRows, where: tuple) -> OpTimes:
 
 def answerable(rows: StoredRows) -> StoredRows:
     """Rows of formats that the system has a peak for."""
-    return rows.take(np.flatnonzero(stored_outcome(rows["error"]) != NO_PEAK))
+    return rows.take(np.flatnonzero(stored_outcome(rows["error"].tolist()) != NO_PEAK))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -67,7 +69,7 @@ def test_operators_agree_with_stored_answers(name: str):
         times = ask(name, group, where)
         np.testing.assert_allclose(times.latency_ms, group["latency_ms"], rtol=TOLERANCE)
         outcome = np.where(np.isnan(times.latency_ms), NO_DATA, OK)
-        assert outcome.tolist() == stored_outcome(group["error"]).tolist()
+        assert outcome.tolist() == stored_outcome(group["error"].tolist()).tolist()
         assert ((times.provenance == Provenance.MISSING) == (outcome == NO_DATA)).all()
         for branch, code in zip(group["resolution"], times.provenance, strict=True):
             assert code == (Provenance.ESTIMATED if branch.startswith("fp8_static") else BRANCHES.get(branch, code))
@@ -83,7 +85,7 @@ def test_rooflines_agree_with_stored_answers(name: str):
 
 def test_formats_without_a_peak_are_refused():
     rows = stored("ops_gemm", "SILICON")
-    refused = rows.take(np.flatnonzero(stored_outcome(rows["error"]) == NO_PEAK))
+    refused = rows.take(np.flatnonzero(stored_outcome(rows["error"].tolist()) == NO_PEAK))
     assert len(refused)
     for where, at in refused.groups(*WHERE):
         for row in at:
@@ -96,7 +98,8 @@ def test_attention_reads_the_lane_that_was_stored():
     case, found = OPERATORS[LANES], []
     for row in rows.records(np.arange(len(rows))):
         table = load_attention(load_system(row["system"]), row["backend"], row["version"], row["phase"])
-        assert table is not None
-        index = table.find(row["lane_order"].split("|"), slice_key(case.record(row)))
+        record = case.record(row)
+        assert table is not None and isinstance(record, AttentionOp)
+        index = table.find(row["lane_order"].split("|"), slice_key(record))
         found.append("" if index is None else table.slices[index][0])
     assert found == rows["lane_served"].tolist()

@@ -4,11 +4,12 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from aicjax._results import Provenance
 from tests.oracles.grid import MISS, Answer
 
-Curve = Mapping[float, float]
+Curve = Mapping[Any, float]  # by size or tokens, counts or fractions
 
 
 def between(curve: Curve, at: float) -> Answer | None:
