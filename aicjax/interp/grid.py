@@ -7,6 +7,7 @@ own measured keys: a slice is a staircase, not a box.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -145,68 +146,72 @@ def grid_latency(
     return latency, code.astype(jnp.int32)
 
 
+class _Found(NamedTuple):
+    """What one branch of a slice answers: value, whether its range holds the query, whether at a measured point."""
+
+    value: Float[Array, "branch point"]
+    usable: Bool[Array, "branch point"] | bool
+    exact: Bool[Array, "branch point"] | bool
+    one_sided: Bool[Array, "branch point"] | bool
+
+
 def _interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis):
-    """Value, provenance and whether the measured range of one slice holds each query.
+    """Value, provenance and whether the measured range of one slice holds each query."""
+    intervals = [interval(grid, coordinate)[None] for grid, coordinate in zip(knots, point, strict=True)]
+    point, roof = [x[None] for x in point], roof[None]
 
-    On the way down each axis finds the branch's own keys around the query; on the way up each blends its two sides.
-    Axes of the intermediate arrays: branch, then two sides for each inner axis so far, then point.
-    """
-    index: tuple[Array, ...] = (jnp.arange(2)[:, None],)
-    places = []
-    for axis, (grid, coordinate) in enumerate(zip(knots, point, strict=True)):
-        at = (*index, interval(grid, coordinate))
-        lower, upper = pick(slice_.lower[axis], *at), pick(slice_.upper[axis], *at)
-        low, high, weight, exact, inside = enclosing(grid, lower, upper, _lift(coordinate, lower.ndim))
-        places.append((weight, exact, inside))
-        index = (*[jnp.expand_dims(i, -2) for i in index], jnp.stack([low, high], -2))
+    def resolve(axis: int, index: tuple[Array, ...]) -> _Found:
+        """Answer of each branch below the keys chosen so far."""
+        if axis == len(knots):
+            return _Found(pick(slice_.latency_ms, *index), True, True, False)
+        at = (*index, intervals[axis])
+        low, high, weight, exact, inside = enclosing(
+            knots[axis], pick(slice_.lower[axis], *at), pick(slice_.upper[axis], *at), point[axis]
+        )
+        first, second = resolve(axis + 1, (*index, low)), resolve(axis + 1, (*index, high))
+        first = first._replace(usable=first.usable & inside)
+        second = second._replace(usable=second.usable & inside & ~exact)
 
-    value, usable, one_sided = pick(slice_.latency_ms, *index), None, jnp.zeros((), bool)
-    for axis in reversed(range(len(knots))):
-        weight, exact, inside = places[axis]
-        reached = jnp.stack([inside, inside & ~exact], -2)
-        usable = reached if usable is None else usable & reached
-        key = pick(knots[axis], index[axis + 1].reshape(*weight.shape[:-1], 2, weight.shape[-1]))
-        side_roof = sol(shape, head, *[key if a == axis else _lift(x, key.ndim) for a, x in enumerate(point)])
-        below = False if one_sided is None else (usable & one_sided).any(-2)
-        value, lone = _pair(value, usable, side_roof, _lift(roof, key.ndim), weight, exact, axis == sqrt_axis, -2)
-        one_sided, usable = below | lone, usable.any(-2)
+        def roof_at(key):
+            return sol(shape, head, *[pick(knots[axis], key) if a == axis else x for a, x in enumerate(point)])
 
+        roofs = (roof_at(low), roof_at(high)) if axis + 1 < len(knots) else None
+        return _blend(first, second, roofs, roof, weight, exact, axis == sqrt_axis)
+
+    branches = resolve(0, (jnp.arange(2)[:, None],))
     alone = slice_.branch_count == 1
-    usable = usable & jnp.stack([slice_.branch_inside, slice_.branch_inside & ~alone])[:, None]
-    branch_roof = sol(shape, slice_.branch_key[:, None], *[x[None] for x in point])
-    one_sided = (usable & one_sided).any(0)
-    value, lone = _pair(value, usable, branch_roof, roof[None], slice_.branch_weight, alone, False, 0)
-    first_exact = [exact[(0,) * (exact.ndim - 1)] for _, exact, _ in places]
-    exact = alone & jnp.stack(first_exact).all(0)
-    code = jnp.where(
-        one_sided | lone, Provenance.ONE_SIDED, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED)
-    )
-    return value, code, usable.any(0)
+    first, second = (_Found(*[part[at] for part in branches]) for at in (0, 1))
+    first = first._replace(usable=first.usable & slice_.branch_inside)
+    second = second._replace(usable=second.usable & slice_.branch_inside & ~alone)
+    roofs = [sol(shape, key, *point)[0] for key in slice_.branch_key]
+    found = _blend(first, second, roofs, roof[0], slice_.branch_weight, alone, False)
+    code = jnp.where(found.exact, Provenance.EXACT, Provenance.INTERPOLATED)
+    return found.value, jnp.where(found.one_sided, Provenance.ONE_SIDED, code), found.usable
 
 
-def _lift(x, ndim: int):
-    """The same array with leading axes of length one."""
-    return x.reshape((1,) * (ndim - x.ndim) + x.shape)
+def _blend(first: _Found, second: _Found, roofs, roof, weight, alone, sqrt: bool) -> _Found:
+    """Blend of two neighbours on one axis, or the one that answers, scaled by the ratio of rooflines.
 
-
-def _pair(value, usable, roof_at, roof, weight, alone, sqrt, axis):
-    """Blend of two neighbours along `axis`, or the one that answers, scaled by the ratio of rooflines.
-
-    `alone` says that the axis has collapsed to the first neighbour, which then answers as it is.
-
-    Returns:
-        `(value, one_sided)`, without `axis`.
+    `alone` says that the axis has collapsed to the first neighbour, which then answers as it is. Without `roofs` both
+    neighbours answer or neither.
     """
-    value = jnp.where(usable, value, 1.0)
-    usable_at = (roof_at > 0) & (roof > 0)
-    scaled = value * jnp.where(usable_at, roof / jnp.where(usable_at, roof_at, 1.0), 1.0)
+    low, high = jnp.where(first.usable, first.value, 1.0), jnp.where(second.usable, second.value, 1.0)
+    if sqrt:
+        root = jnp.sqrt(jnp.maximum(low, 0.0))
+        value = (root + (jnp.sqrt(jnp.maximum(high, 0.0)) - root) * weight) ** 2
+    else:
+        value = low + (high - low) * weight
+    usable, lone = first.usable | second.usable, (first.usable ^ second.usable) & ~alone
+    if roofs is None:
+        value = jnp.where(alone, low, value)
+    else:
+        scaled = [v * _ratio(roof, at) for v, at in zip((low, high), roofs, strict=True)]
+        one = jnp.where(first.usable, jnp.where(alone, low, scaled[0]), scaled[1])
+        value = jnp.where(first.usable & second.usable, value, one)
+    sided = lone | (first.usable & first.one_sided) | (second.usable & second.one_sided)
+    return _Found(value, usable, alone & first.exact, sided)
 
-    def sides(x):
-        return (part.squeeze(axis) for part in jnp.split(x, 2, axis))
 
-    low, high = sides(jnp.sqrt(jnp.maximum(value, 0.0)) if sqrt else value)
-    both = low + (high - low) * weight
-    both = both**2 if sqrt else both
-    (first, _), (first_scaled, second_scaled), (first_ok, second_ok) = sides(value), sides(scaled), sides(usable)
-    one = jnp.where(first_ok, jnp.where(alone, first, first_scaled), second_scaled)
-    return jnp.where(first_ok & second_ok, both, one), (first_ok ^ second_ok) & ~alone
+def _ratio(roof, at):
+    known = (roof > 0) & (at > 0)
+    return jnp.where(known, roof / jnp.where(known, at, 1.0), 1.0)

@@ -83,13 +83,12 @@ def _block_utilization(leaf_log2, leaf_utilization, place):
 
 def _radius_sq(distance_sq):
     """Square of the distance that at least five points, ties included, do not exceed."""
-    rungs = [jnp.min(distance_sq)]
-    for _ in range(ANCHORS):
-        rungs.append(jnp.min(jnp.where(distance_sq > rungs[-1], distance_sq, FAR_LOG2**2)))
-    radius_sq = rungs[-1]
-    for rung in reversed(rungs[:-1]):
-        radius_sq = jnp.where(jnp.sum(distance_sq <= rung, dtype=jnp.int32) > ANCHORS, rung, radius_sq)
-    return radius_sq
+
+    def farther(_, rung):
+        reached = jnp.sum(distance_sq <= rung, dtype=jnp.int32) > ANCHORS
+        return jnp.where(reached, rung, jnp.min(jnp.where(distance_sq > rung, distance_sq, FAR_LOG2**2)))
+
+    return jax.lax.fori_loop(0, ANCHORS, farther, jnp.min(distance_sq))
 
 
 def _nearest_utilization(leaf_log2, leaf_utilization, place):
