@@ -12,11 +12,12 @@ from jaxtyping import Array, Float, Int
 
 from aicjax._results import Provenance
 from aicjax.constants import OpConstants
+from aicjax.interp.grid import answer
 from aicjax.ops.attention import (
     AttentionRows,
-    context_attention_latency,
+    ask_context_attention,
+    ask_generation_attention,
     context_attention_sol,
-    generation_attention_latency,
     generation_attention_sol,
 )
 from aicjax.ops.roofline import Hardware
@@ -114,8 +115,8 @@ def step_times(
         context = _as_roofline(context_attention_sol(*prefill, hardware, constants))
         generation = _as_roofline(generation_attention_sol(*decode, hardware))
     else:
-        context = context_attention_latency(*prefill, hardware, constants)
-        generation = generation_attention_latency(*decode, hardware)
+        asked = [ask_context_attention(*prefill, hardware, constants), ask_generation_attention(*decode, hardware)]
+        context, generation = answer(asked)
     counts = jnp.concatenate([queries.context_tokens, queries.generation_rows])
     last = jnp.concatenate([queries.context_last, queries.generation_rows])
     rest, code = token_driven(tokens, counts, last, hardware)

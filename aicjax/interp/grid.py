@@ -6,7 +6,7 @@ values of it that enclose the model's; the inner axes, two or three, are resolve
 own measured keys: a slice is a staircase, not a box.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from aicjax._results import Provenance
 from aicjax.interp.axis import enclosing, interval, neighbour_keys
 from aicjax.interp.counts import pick
-from aicjax.interp.hold import FAR_LOG2, held_utilization, log2
+from aicjax.interp.hold import FAR_LOG2, Held, held_utilization, log2
 
 Sol = Callable[..., Float[Array, "*point"]]
 Knots = tuple[Float[Array, " knot"], ...]
@@ -104,6 +104,82 @@ def empty_slice(knots: tuple[np.ndarray, ...], leaves: int) -> GridSlice:
     return eqx.tree_at(lambda s: s.branch_inside, slice_, np.bool_(False))
 
 
+class Question(NamedTuple):
+    """Queries of a stack of slices, answered as far as the measured range goes.
+
+    Attributes:
+        slices: The slices.
+        places: log2 of the coordinates of each query, an array an inner axis [row, point].
+        value: Latency [ms] where `found` [row, point].
+        provenance: How it was obtained [row, point].
+        found: Whether the measured range holds the query [row, point].
+        roof: Roofline of the query [row, point].
+        finish: What an operator makes of `(latency_ms, provenance)`.
+    """
+
+    slices: GridSlice
+    places: tuple[Float[Array, "row point"], ...]
+    value: Float[Array, "row point"]
+    provenance: Int[Array, "row point"]
+    found: Bool[Array, "row point"]
+    roof: Float[Array, "row point"]
+    finish: Callable[[Array, Array], tuple[Array, Array]]
+
+
+def ask(
+    slices: GridSlice,
+    knots: Knots,
+    heads: Float[Array, " row"],
+    coordinates: tuple[Float[Array, "row point"], ...],
+    sol: Sol,
+    shapes: PyTree,
+    finish: Callable[[Array, Array], tuple[Array, Array]] = lambda latency_ms, provenance: (latency_ms, provenance),
+    *,
+    sqrt_axis: int | None = None,
+) -> Question:
+    """Answers inside the measured range; `answer` holds the others, those of many operators together.
+
+    Inside: linear on each axis, innermost first; on `sqrt_axis` linear in the square root. One neighbour left on an
+    axis: that one, times the ratio of rooflines.
+
+    Args:
+        slices: Bound slices, stacked.
+        knots: Coordinates that the slices share, an array an inner axis, outer to inner.
+        heads: Value of the outermost axis of each slice.
+        coordinates: Queries, an array an inner axis.
+        sol: Roofline [ms] of `(shape, head, *coordinates)`, for one slice.
+        shapes: What `sol` knows of each slice, arrays with a leading row axis.
+        finish: What the operator makes of the latency and its provenance.
+        sqrt_axis: Inner axis blended in the square root; static.
+    """
+
+    def one(slice_, head, point, shape):
+        roof = sol(shape, head, *point)
+        return *_interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis), roof
+
+    answers = jax.vmap(one)(slices, heads, coordinates, shapes)
+    return Question(slices, tuple(log2(coordinate) for coordinate in coordinates), *answers, finish)
+
+
+def answer(questions: Sequence[Question]) -> list[tuple[Float[Array, "row point"], Int[Array, "row point"]]]:
+    """`(latency_ms, provenance)` of each question, as its operator finishes them.
+
+    Outside the measured range: the roofline over the utilisation of the nearest points (`interp.hold`), all questions
+    in one search. NaN and `MISSING` when nothing anchors a query.
+    """
+    utilizations = held_utilization(
+        [Held(q.slices.leaf_log2, q.slices.leaf_utilization, q.places, ~q.found) for q in questions]
+    )
+    return [_finished(question, utilization) for question, utilization in zip(questions, utilizations, strict=True)]
+
+
+def _finished(question: Question, utilization):
+    held = (utilization > 0) & (question.roof > 0)
+    outside = jnp.where(held, question.roof / jnp.where(held, utilization, 1.0), jnp.nan)
+    code = jnp.where(question.found, question.provenance, jnp.where(held, Provenance.HELD, Provenance.MISSING))
+    return question.finish(jnp.where(question.found, question.value, outside), code.astype(jnp.int32))
+
+
 def grid_latency(
     slices: GridSlice,
     knots: Knots,
@@ -114,36 +190,8 @@ def grid_latency(
     *,
     sqrt_axis: int | None = None,
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
-    """Latency of every query of every slice and how it was obtained.
-
-    Inside: linear on each axis, innermost first; on `sqrt_axis` linear in the square root. One neighbour left on an
-    axis: that one, times the ratio of rooflines. Outside: the roofline over the utilisation of the nearest points
-    (`interp.hold`).
-
-    Args:
-        slices: Bound slices, stacked.
-        knots: Coordinates that the slices share, an array an inner axis, outer to inner.
-        heads: Value of the outermost axis of each slice.
-        coordinates: Queries, an array an inner axis.
-        sol: Roofline [ms] of `(shape, head, *coordinates)`, for one slice.
-        shapes: What `sol` knows of each slice, arrays with a leading row axis.
-        sqrt_axis: Inner axis blended in the square root; static.
-
-    Returns:
-        `(latency_ms, provenance)`; NaN and `MISSING` when nothing anchors the query.
-    """
-
-    def one(slice_, head, point, shape):
-        roof = sol(shape, head, *point)
-        return roof, *_interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis)
-
-    roof, value, provenance, found = jax.vmap(one)(slices, heads, coordinates, shapes)
-    places = tuple(log2(coordinate) for coordinate in coordinates)
-    utilization = held_utilization(slices.leaf_log2, slices.leaf_utilization, places, ~found)
-    held = (utilization > 0) & (roof > 0)
-    latency = jnp.where(found, value, jnp.where(held, roof / jnp.where(held, utilization, 1.0), jnp.nan))
-    code = jnp.where(found, provenance, jnp.where(held, Provenance.HELD, Provenance.MISSING))
-    return latency, code.astype(jnp.int32)
+    """Latency of every query of every slice and how it was obtained: `ask` and `answer` of one question."""
+    return answer([ask(slices, knots, heads, coordinates, sol, shapes, sqrt_axis=sqrt_axis)])[0]
 
 
 class _Found(NamedTuple):

@@ -5,6 +5,9 @@ The mean over the four nearest in log2 distance, weighted `((R - d) / (R d))^2` 
 that a point fades out as another comes nearer.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,39 +25,65 @@ def log2(coordinate: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.log2(jnp.maximum(coordinate, 1e-12))
 
 
-def held_utilization(
-    leaf_log2: Float[Array, "row coordinate leaf"],
-    leaf_utilization: Float[Array, "row leaf"],
-    places: tuple[Float[Array, "row point"], ...],
-    needed: Bool[Array, "row point"],
-) -> Float[Array, "row point"]:
-    """Utilisation that holds the queries which `needed` marks; anything elsewhere, NaN where no point was measured.
+class Held(NamedTuple):
+    """Queries of a stack of slices, and which of them must be held.
 
-    Works in blocks of queries of one row and skips a block in which nothing is needed: most are.
-
-    Args:
+    Attributes:
         leaf_log2: log2 offset of each point from its row on the outermost axis, and log2 of its other coordinates.
         leaf_utilization: Utilisation of each point, 0 on padding.
         places: log2 of the other coordinates of each query.
         needed: Which queries lie outside the measured range.
     """
-    rows, points = needed.shape
-    blocks = -(-points // HOLD_BLOCK)
 
-    def blocked(x):
-        return jnp.pad(x, ((0, 0), (0, blocks * HOLD_BLOCK - points))).reshape(rows * blocks, HOLD_BLOCK)
+    leaf_log2: Float[Array, "row coordinate leaf"]
+    leaf_utilization: Float[Array, "row leaf"]
+    places: tuple[Float[Array, "row point"], ...]
+    needed: Bool[Array, "row point"]
+
+
+def held_utilization(stacks: Sequence[Held]) -> list[Float[Array, "row point"]]:
+    """Utilisation that holds the queries marked as needed; anything elsewhere, NaN where no point was measured.
+
+    One loop over blocks of queries of one row, of all stacks: the search is compiled once, and a block in which
+    nothing is needed is skipped: most are.
+    """
+    axes = max(len(stack.places) for stack in stacks)
+    leaves = max(stack.leaf_utilization.shape[1] for stack in stacks)
+    parts = [_tasks(stack, axes, leaves) for stack in stacks]
+    leaf_log2, leaf_utilization, place, needed = (jnp.concatenate(x) for x in zip(*parts, strict=True))
+    rows = [stack.needed.shape[0] for stack in stacks]
+    blocks = [part[2].shape[0] // row for part, row in zip(parts, rows, strict=True)]
+    owner = jnp.repeat(jnp.arange(sum(rows)), np.repeat(blocks, rows), total_repeat_length=place.shape[0])
 
     def block(task):
         row, place, want = task
 
         def search():
-            return _block_utilization(leaf_log2[row], leaf_utilization[row], jnp.stack(place))
+            return _block_utilization(leaf_log2[row], leaf_utilization[row], place)
 
         return jax.lax.cond(want.any(), search, lambda: jnp.full((HOLD_BLOCK,), jnp.nan, leaf_utilization.dtype))
 
-    row = jnp.repeat(jnp.arange(rows), blocks)
-    held = jax.lax.map(block, (row, tuple(blocked(place) for place in places), blocked(needed)))
-    return held.reshape(rows, -1)[:, :points]
+    held = jax.lax.map(block, (owner, place, needed))
+    ends = np.cumsum([part[2].shape[0] for part in parts])[:-1]
+    return [
+        utilization.reshape(stack.needed.shape[0], -1)[:, : stack.needed.shape[1]]
+        for stack, utilization in zip(stacks, jnp.split(held, ends), strict=True)
+    ]
+
+
+def _tasks(stack: Held, axes: int, leaves: int):
+    """A stack with its points padded to common lengths and its queries cut into blocks [block, axis, query]."""
+    rows, points = stack.needed.shape
+    blocks = -(-points // HOLD_BLOCK)
+    spare_axes, spare = axes - len(stack.places), leaves - stack.leaf_utilization.shape[1]
+    log2_padded = jnp.pad(stack.leaf_log2, ((0, 0), (0, spare_axes), (0, spare)))
+    log2_padded = log2_padded.at[:, :, leaves - spare :].set(FAR_LOG2)
+    place = jnp.stack([*stack.places, *[jnp.zeros((rows, points))] * spare_axes], 1)
+    tail = blocks * HOLD_BLOCK - points
+    place = jnp.pad(place, ((0, 0), (0, 0), (0, tail))).reshape(rows, axes, blocks, HOLD_BLOCK).swapaxes(1, 2)
+    needed = jnp.pad(stack.needed, ((0, 0), (0, tail))).reshape(-1, HOLD_BLOCK)
+    utilization = jnp.pad(stack.leaf_utilization, ((0, 0), (0, spare)))
+    return log2_padded, utilization, place.reshape(-1, axes, HOLD_BLOCK), needed
 
 
 def _block_utilization(leaf_log2, leaf_utilization, place):

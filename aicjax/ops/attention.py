@@ -14,7 +14,7 @@ from aicjax._results import Provenance
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div
-from aicjax.interp.grid import GridSlice, grid_latency
+from aicjax.interp.grid import GridSlice, Question, answer, ask
 from aicjax.ops.attention_tables import (
     SliceKey,
     bind_attention_slice,
@@ -157,6 +157,11 @@ def context_attention_latency(
     computes the first and the last of its chunks. Rotary embedding, QK norm and the cache write are added once a
     call, as the memory traffic of one token.
     """
+    return answer([ask_context_attention(rows, batch, new, prefix, hardware, constants)])[0]
+
+
+def ask_context_attention(rows, batch, new, prefix, hardware: Hardware, constants: OpConstants) -> Question:
+    """The question behind `context_attention_latency`."""
     count = rows.heads.shape[0]
     batch, new, prefix = _on_rows(count, batch.astype(jnp.float32), new, prefix)
     split = rows.cp[:, None] > 1
@@ -167,12 +172,13 @@ def context_attention_latency(
     def sol(shape, heads, length, batch):
         return context_attention_sol_ms(batch, length, 0.0, *_slice_shape(shape, heads), hardware.mem_bw)
 
-    whole, code = _grid(rows, full, jnp.tile(batch, 2), hardware, sol, sqrt_outer=True)
-    first, last = jnp.split(whole * ((full - cached) * (full + cached) / (full * full)), 2, 1)
-    code = jnp.maximum(*jnp.split(code, 2, 1))
-    table = first + jnp.where(split, last, 0.0)
-    extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
-    return (table + extra[:, None]) * rows.imbalance[:, None], code
+    def finish(whole, code):
+        first, last = jnp.split(whole * ((full - cached) * (full + cached) / (full * full)), 2, 1)
+        table = first + jnp.where(split, last, 0.0)
+        extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
+        return (table + extra[:, None]) * rows.imbalance[:, None], jnp.maximum(*jnp.split(code, 2, 1))
+
+    return _ask(rows, full, jnp.tile(batch, 2), hardware, sol, finish, sqrt_outer=True)
 
 
 def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constants: OpConstants):
@@ -211,6 +217,11 @@ def generation_attention_latency(
     The mean over five lengths within a tenth of the one asked for: decode lengths differ between sequences, and the
     measured grid is coarse.
     """
+    return answer([ask_generation_attention(rows, batch, length, hardware)])[0]
+
+
+def ask_generation_attention(rows, batch, length, hardware: Hardware) -> Question:
+    """The question behind `generation_attention_latency`."""
     count = rows.heads.shape[0]
     low = jnp.maximum(1, floor_div(length * (10 - DECODE_SPREAD_TENTHS), 10))
     high = jnp.maximum(low, floor_div(length * (10 + DECODE_SPREAD_TENTHS), 10))
@@ -221,10 +232,12 @@ def generation_attention_latency(
     def sol(shape, heads, batch, length):
         return generation_attention_sol_ms(batch, length, *_slice_shape(shape, heads), hardware.mem_bw)
 
-    latency, code = _grid(rows, batch, lengths, hardware, sol, sqrt_outer=False)
-    latency, code = (x.reshape(count, DECODE_SAMPLES, -1) for x in (latency, code))
-    # A mean over lengths is never one measurement.
-    return latency.mean(1) * rows.imbalance[:, None], jnp.maximum(code.max(1), Provenance.INTERPOLATED)
+    def finish(latency, code):
+        latency, code = (x.reshape(count, DECODE_SAMPLES, -1) for x in (latency, code))
+        # A mean over lengths is never one measurement.
+        return latency.mean(1) * rows.imbalance[:, None], jnp.maximum(code.max(1), Provenance.INTERPOLATED)
+
+    return _ask(rows, batch, lengths, hardware, sol, finish, sqrt_outer=False)
 
 
 def generation_attention_sol(rows, batch, length, hardware: Hardware):
@@ -249,8 +262,10 @@ def encoder_attention_latency(
         _, head_size, _, _, peak = shape
         return encoder_attention_sol_ms(batch, length, heads, head_size, peak, hardware.mem_bw)
 
-    table, code = _grid(rows, length, batch, hardware, sol, sqrt_outer=True)
-    return table + _encoder_extra_ms(rows, batch, length, lambda b: memory_ms(b, hardware), constants), code
+    def finish(table, code):
+        return table + _encoder_extra_ms(rows, batch, length, lambda b: memory_ms(b, hardware), constants), code
+
+    return answer([_ask(rows, length, batch, hardware, sol, finish, sqrt_outer=True)])[0]
 
 
 def encoder_attention_sol(rows, batch, length, hardware: Hardware, constants: OpConstants):
@@ -276,13 +291,12 @@ def _on_rows(count: int, *points):
     return tuple(jnp.broadcast_to(point, (count, point.shape[-1])) for point in points)
 
 
-def _grid(rows: AttentionRows, outer, inner, hardware: Hardware, sol, *, sqrt_outer: bool):
-    """Table latency of all rows."""
+def _ask(rows: AttentionRows, outer, inner, hardware: Hardware, sol, finish, *, sqrt_outer: bool) -> Question:
+    """Table latency of all rows, as a question."""
     shapes = (rows.slice_kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
     knots = (rows.outer_knots, rows.inner_knots)
-    return grid_latency(
-        rows.slices, knots, rows.heads, (outer, inner), sol, shapes, sqrt_axis=0 if sqrt_outer else None
-    )
+    axis = 0 if sqrt_outer else None
+    return ask(rows.slices, knots, rows.heads, (outer, inner), sol, shapes, finish, sqrt_axis=axis)
 
 
 def _slice_shape(shape, heads):
