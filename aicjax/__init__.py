@@ -2,7 +2,7 @@
 """Serving performance of large language models on GPUs, as array programs.
 
 The names below are the public API; each is imported from its room when first used, so that `import aicjax` is quick
-and pulls in no jax. Searches are in `aicjax.search`, single operators in `aicjax.ops.query`.
+and pulls in no jax. Single operators are in `aicjax.ops.query`.
 """
 
 import importlib
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from aicjax._results import Provenance as Provenance
     from aicjax.constants import Constants as Constants
     from aicjax.constants import load_constants as load_constants
+    from aicjax.explore import EstimateRequest as EstimateRequest
+    from aicjax.explore import SearchRequest as SearchRequest
+    from aicjax.explore import SearchResult as SearchResult
+    from aicjax.explore import estimate as estimate
+    from aicjax.explore import recommend as recommend
+    from aicjax.explore import search as search
     from aicjax.forward import BoundModel as BoundModel
     from aicjax.forward import StepCurves as StepCurves
     from aicjax.forward import StepQueries as StepQueries
@@ -31,11 +37,6 @@ if TYPE_CHECKING:
     from aicjax.models import load_model as load_model
     from aicjax.models import op_lists as op_lists
     from aicjax.models import resolve_quantisation as resolve_quantisation
-    from aicjax.search import EstimateRequest as EstimateRequest
-    from aicjax.search import SearchRequest as SearchRequest
-    from aicjax.search import SearchResult as SearchResult
-    from aicjax.search import estimate as estimate
-    from aicjax.search import recommend as recommend
     from aicjax.tables import resolve_version as resolve_version
 
 __version__ = "0.1.0"
@@ -54,7 +55,7 @@ _ROOMS = {
     "aicjax.forward": ("BoundModel", "StepCurves", "StepQueries", "bind"),
     "aicjax.hardware": ("System", "load_system", "system_names"),
     "aicjax.models": ("ModelConfig", "Parallel", "Quantisation", "load_model", "op_lists", "resolve_quantisation"),
-    "aicjax.search": ("EstimateRequest", "SearchRequest", "SearchResult", "estimate", "recommend"),
+    "aicjax.explore": ("EstimateRequest", "SearchRequest", "SearchResult", "estimate", "recommend", "search"),
     "aicjax.tables": ("resolve_version",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

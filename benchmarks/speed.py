@@ -78,7 +78,7 @@ def commands() -> list[dict[str, Any]]:
 
 def searches() -> list[dict[str, Any]]:
     """The demo in one process, the first time and again."""
-    from aicjax.search import SearchRequest, search
+    from aicjax.explore import SearchRequest, search
 
     def call() -> tuple[str, int]:
         result = search(SearchRequest(**DEMO))
@@ -93,11 +93,11 @@ def sweeps() -> list[dict[str, Any]]:
     """All layouts, batches and prompt budgets of one model under many workloads."""
     import numpy as np
 
+    from aicjax.explore.agg_sweep import plan_agg_sweep, sweep_points
+    from aicjax.explore.evaluation import Evaluation
+    from aicjax.explore.request import SearchRequest
+    from aicjax.explore.roles import deploy, worker
     from aicjax.models import Parallel
-    from aicjax.search.agg_sweep import plan_agg_sweep, sweep_points
-    from aicjax.search.evaluation import Evaluation
-    from aicjax.search.request import SearchRequest
-    from aicjax.search.roles import deploy, worker
 
     layouts = [Parallel(tp=tp) for tp in (1, 2, 4, 8)]
 

@@ -4,12 +4,12 @@
 python examples/find_configuration.py
 """
 
-from aicjax.search import SearchRequest, search
-from aicjax.search import frame as frames
+import aicjax
+from aicjax.explore import frame as frames
 
 
 def main() -> None:
-    request = SearchRequest(
+    result = aicjax.search(
         model_path="Qwen/Qwen3-32B-FP8",
         system="h200_sxm",
         backend="trtllm",
@@ -20,7 +20,6 @@ def main() -> None:
         ttft=300,
         tpot=10,
     )
-    result = search(request)
     for name, task in result.tasks.items():
         print(f"{name}: {task.evaluated} points, {frames.length(task.feasible)} rows within the targets")
         for position, row in enumerate(frames.rows(task.best)):

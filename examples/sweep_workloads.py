@@ -12,11 +12,11 @@ import time
 import numpy as np
 
 from aicjax import Parallel
-from aicjax.search.agg_points import AggPoints, Outcome
-from aicjax.search.agg_sweep import plan_agg_sweep, sweep_points
-from aicjax.search.evaluation import Evaluation
-from aicjax.search.request import SearchRequest
-from aicjax.search.roles import deploy, worker
+from aicjax.explore.agg_points import AggPoints, Outcome
+from aicjax.explore.agg_sweep import plan_agg_sweep, sweep_points
+from aicjax.explore.evaluation import Evaluation
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.roles import deploy, worker
 
 PROMPTS = range(500, 8001, 500)
 OUTPUTS = (100, 250, 500, 1000)

@@ -18,13 +18,13 @@ FLOORS = (
     ("models",),
     ("forward",),
     ("serving",),
-    ("search", "calibrate", "fleet"),
+    ("explore", "calibrate", "fleet"),
     ("report", "deploy"),
     ("cli",),
     ("__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-HOST_ONLY = ("cli/", "tables/", "hardware/", "models/", "report/", "deploy/", "search/request.py", "__init__.py")
+HOST_ONLY = ("cli/", "tables/", "hardware/", "models/", "report/", "deploy/", "explore/request.py", "__init__.py")
 DEVICE_LIBRARIES = {"jax", "jaxlib", "equinox", "optax", "optimistix", "lineax"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

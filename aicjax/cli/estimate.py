@@ -123,12 +123,12 @@ def command(
     sections = _sections(given.pop("detail", "memory"))
     as_json, plain = given.pop("json", False), given.pop("no_color", False)
 
-    from aicjax.search import EstimateRequest
+    from aicjax.explore import EstimateRequest
 
     request = EstimateRequest(**given)
 
+    from aicjax.explore import estimate
     from aicjax.report import point
-    from aicjax.search import estimate
 
     point.print_point(estimate(request), sections=("summary", *sections), as_json=as_json, plain=plain)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aicjax.search import SearchRequest
+    from aicjax.explore import SearchRequest
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ def present(request: "SearchRequest", output: Output) -> None:
     Raises:
         NoFeasible: No configuration meets the limits; raised after the nearest ones are shown.
     """
+    from aicjax.explore import search
     from aicjax.report import result_json, result_text, summary
     from aicjax.report.console import stdout_console
     from aicjax.report.progress import shown_when_slow
     from aicjax.report.save import save
-    from aicjax.search import search
 
     with shown_when_slow(f"searching {request.model_path} on {request.system}"):
         result = search(request)

@@ -53,7 +53,7 @@ def command(
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data.
     """
-    from aicjax.search import SearchRequest
+    from aicjax.explore import SearchRequest
 
     given = options.given(ctx)
     output = Output.take(given)

@@ -77,8 +77,8 @@ def command(
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data.
     """
+    from aicjax.explore import SearchRequest
     from aicjax.report import manifest as manifests
-    from aicjax.search import SearchRequest
 
     given = options.given(ctx)
     output = Output.take(given)

@@ -36,11 +36,11 @@ def command(
 
     Every pair is tried with a small search without latency limits. Exit code 3 when nothing runs.
     """
+    from aicjax.explore.request import BACKENDS
     from aicjax.hardware import load_system, system_names
     from aicjax.models import load_model
     from aicjax.report import support as report
     from aicjax.report.progress import shown_when_slow
-    from aicjax.search.request import BACKENDS
 
     if model_path is None or system is None:
         raise InputError("model" if model_path is None else "system", None, "given")
@@ -58,8 +58,8 @@ def command(
 
 def _verdict(system: str, backend: str, shared: dict[str, Any]) -> dict[str, Any]:
     """One row of the answer: a reason per serving mode, None where it runs."""
+    from aicjax.explore import SearchRequest, search
     from aicjax.hardware import load_system
-    from aicjax.search import SearchRequest, search
     from aicjax.tables import available
 
     row = {"system": system, "backend": backend, "version": None}

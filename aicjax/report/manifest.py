@@ -11,7 +11,7 @@ from typing import Any
 import aicjax
 from aicjax import _paths
 from aicjax._results import InputError
-from aicjax.search.result import SearchResult
+from aicjax.explore.result import SearchResult
 
 FORMAT = 1
 FILE_NAME = "manifest.json"

@@ -4,8 +4,8 @@
 import numpy as np
 
 from aicjax._results import Provenance
+from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.report.rows import Worker
-from aicjax.search.result import MemoryUse, StepTimes
 
 
 def describe(worker: Worker) -> str:

@@ -16,7 +16,7 @@ from aicjax.report.console import print_lines, stdout_console
 from aicjax.report.result_json import step_dict
 
 if TYPE_CHECKING:
-    from aicjax.search.point import EstimateResult
+    from aicjax.explore.point import EstimateResult
 
 SECTIONS = ("summary", "memory", "time", "source")
 

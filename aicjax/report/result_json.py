@@ -4,10 +4,10 @@
 import dataclasses
 from typing import Any
 
+from aicjax.explore import frame as frames
+from aicjax.explore.result import SearchResult, StepTimes, TaskResult
 from aicjax.report import manifest, summary
 from aicjax.report.rows import reported
-from aicjax.search import frame as frames
-from aicjax.search.result import SearchResult, StepTimes, TaskResult
 
 
 def as_dict(result: SearchResult) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 
 from rich.console import Console
 
+from aicjax.explore import frame as frames
+from aicjax.explore.columns import CLUSTER
+from aicjax.explore.result import SearchResult, TaskResult
 from aicjax.report import pareto, summary
 from aicjax.report.console import print_lines
 from aicjax.report.pareto import Curve
 from aicjax.report.table import print_top
-from aicjax.search import frame as frames
-from aicjax.search.columns import CLUSTER
-from aicjax.search.result import SearchResult, TaskResult
 
 PLOT_HEIGHT = 14
 PLOT_MAX_WIDTH = 100

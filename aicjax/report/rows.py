@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from aicjax.search import frame as frames
-from aicjax.search.columns import CLUSTER, DECIMALS
-from aicjax.search.frame import Frame
-from aicjax.search.result import Explanation
+from aicjax.explore import frame as frames
+from aicjax.explore.columns import CLUSTER, DECIMALS
+from aicjax.explore.frame import Frame
+from aicjax.explore.result import Explanation
 
 
 @dataclass(frozen=True)

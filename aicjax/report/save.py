@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from aicjax._results import InputError
+from aicjax.explore import frame as frames
+from aicjax.explore.frame import Frame
+from aicjax.explore.result import SearchResult
 from aicjax.report import manifest
 from aicjax.report.rows import reported
-from aicjax.search import frame as frames
-from aicjax.search.frame import Frame
-from aicjax.search.result import SearchResult
 
 TOP_FILE = "best_config_topn.csv"
 PARETO_FILE = "pareto.csv"

@@ -2,10 +2,10 @@
 """The answer of a search in a few lines: what was asked, what is best, by how much, and what holds it back."""
 
 from aicjax._results import AicjaxError, NoFeasible
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.result import Explanation, SearchResult, TaskResult
 from aicjax.report import phrases
 from aicjax.report.rows import Row, reported, rows
-from aicjax.search.request import SearchRequest
-from aicjax.search.result import Explanation, SearchResult, TaskResult
 
 
 def budget(request: SearchRequest) -> int | None:

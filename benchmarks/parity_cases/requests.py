@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from aicjax.search import SearchRequest, SearchResult, recommend, search
+from aicjax.explore import SearchRequest, SearchResult, recommend, search
 
 SPECIFICATIONS = "e2e_specs.json"  # beside the rows
 _OUTCOMES = (

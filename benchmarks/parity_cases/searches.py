@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from aicjax._results import AicjaxError
-from aicjax.search import SearchResult
-from aicjax.search import frame as frames
-from aicjax.search.columns import CLUSTER, LOAD_MATCH
-from aicjax.search.frame import Frame
-from aicjax.search.task import GROUP
+from aicjax.explore import SearchResult
+from aicjax.explore import frame as frames
+from aicjax.explore.columns import CLUSTER, LOAD_MATCH
+from aicjax.explore.frame import Frame
+from aicjax.explore.task import GROUP
 from benchmarks.parity_cases.comparison import NO_DATA, OK, Comparison, outcome_of
 from benchmarks.parity_cases.requests import run_search
 from benchmarks.parity_cases.serving import ROUNDING, candidates

@@ -8,18 +8,18 @@ import numpy as np
 
 from aicjax._results import AicjaxError
 from aicjax._units import GIB
+from aicjax.explore import EstimateRequest
+from aicjax.explore.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
+from aicjax.explore.columns import DECIMALS
+from aicjax.explore.evaluation import Evaluation
+from aicjax.explore.frame import Frame
+from aicjax.explore.grid import load_grid
+from aicjax.explore.roles import Worker, deploy, worker
+from aicjax.explore.space import Role
+from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_frame, static_points
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.models import Parallel
-from aicjax.search import EstimateRequest
-from aicjax.search.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
-from aicjax.search.columns import DECIMALS
-from aicjax.search.evaluation import Evaluation
-from aicjax.search.frame import Frame
-from aicjax.search.grid import load_grid
-from aicjax.search.roles import Worker, deploy, worker
-from aicjax.search.space import Role
-from aicjax.search.static_sweep import StaticSweep, plan_static_sweep, static_frame, static_points
 from aicjax.serving.agg import AggPoint, mixed_step_ms
 from aicjax.serving.static import Mode
 from benchmarks.parity_cases.comparison import NO_DATA, OK, REFUSED, Comparison, outcome_of

@@ -108,7 +108,7 @@ def test_defect_is_one_line_unless_debugging(monkeypatch: pytest.MonkeyPatch, ca
 def test_help_repeats_the_defaults_of_the_request():
     from typing import get_args, get_type_hints
 
-    from aicjax.search.request import SearchRequest
+    from aicjax.explore.request import SearchRequest
 
     hints = get_type_hints(search_command, include_extras=True)
     for name, hint in hints.items():

@@ -4,8 +4,8 @@
 from typing import Any
 
 from aicjax._results import NoFeasible, Provenance
-from aicjax.search.request import SearchRequest
-from aicjax.search.result import Explanation, MemoryUse, SearchResult, StepTimes, TaskResult
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.result import Explanation, MemoryUse, SearchResult, StepTimes, TaskResult
 from tests.report.frames import agg_frame, disagg_frame
 
 MEMORY = MemoryUse("agg", 8.0, 0.1, 6.0, 0.3, 0.3, 141.0, 110.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aicjax._results import InputError
+from aicjax.explore.request import SearchRequest
 from aicjax.report import manifest
-from aicjax.search.request import SearchRequest
 from tests.report.results import result
 
 

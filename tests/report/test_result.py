@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from aicjax._results import AicjaxError, InputError, MissingData, NoFeasible
+from aicjax.explore.result import SearchResult
+from aicjax.explore.shortfall import Shortfall
 from aicjax.report import result_json, result_text, summary
 from aicjax.report.save import save
-from aicjax.search.result import SearchResult
-from aicjax.search.shortfall import Shortfall
 from tests.report.frames import agg_frame, disagg_frame
 from tests.report.results import failed, result, task
 

@@ -4,9 +4,9 @@
 import pytest
 from rich.console import Console
 
+from aicjax.explore.frame import Frame
 from aicjax.report.rows import Row, rows
 from aicjax.report.table import print_top
-from aicjax.search.frame import Frame
 from tests.report.frames import agg_frame, disagg_frame
 
 

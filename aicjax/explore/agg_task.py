@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-flight batching experiment: planned, then finished when the step times are there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from aicjax._results import AicjaxError
+from aicjax.explore import frame as frames
+from aicjax.explore.agg_points import AggPoints, Outcome, kept_points
+from aicjax.explore.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
+from aicjax.explore.evaluation import Evaluation
+from aicjax.explore.explain import concurrency_in_use, first_reason, limit_reason, memory_use, misfit_reason
+from aicjax.explore.grid import Grid
+from aicjax.explore.misfit import missing_error, nothing_fits
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.result import Explanation, TaskResult
+from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
+from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_points
+from aicjax.explore.step_times import agg_steps
+from aicjax.explore.targets import sweep_targets
+from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
+from aicjax.forward.bound import StepCurves
+from aicjax.forward.memory import MemorySplit, WorkerMemory
+
+
+@dataclass(frozen=True)
+class AggTask:
+    """The experiment, waiting for step times.
+
+    Attributes:
+        name: Its name.
+        request: The search.
+        budget: GPUs that it may use.
+        grid: Candidate lists and cut-offs.
+        space: The worker and its lists.
+        sweep: Batches and budgets.
+        alone: A lone prefill, for what no replica count can lower.
+    """
+
+    name: str
+    request: SearchRequest
+    budget: Budget
+    grid: Grid
+    space: Space
+    sweep: AggSweep
+    alone: StaticSweep
+
+    serving_mode: ClassVar[str] = "agg"
+
+    @property
+    def backend(self) -> str:
+        """Engine."""
+        return self.space.worker.deployment.backend
+
+    def finish(self, evaluation: Evaluation) -> TaskResult:
+        """The outcome of the experiment."""
+        worker = self.space.worker
+        curves, rows = evaluation.curves(worker)
+        points = sweep_points(
+            self.sweep,
+            curves,
+            rows,
+            max_seq_len=self.request.max_seq_len,
+            kv_fraction=self.request.free_gpu_memory_fraction,
+        )
+        targets = sweep_targets(self.request, self.grid.targets)
+        chosen = kept_points(points, targets, self.grid.agg.keep_per_target)
+        feasible = agg_frame(points, chosen, worker)
+        pick = pick_rows(self.request, self.budget, feasible, "agg")
+        shortfall, error = None, None
+        if not pick.meets_target:
+            shortfall, error = self._shortfall(points, curves, rows)
+        return TaskResult(
+            name=self.name,
+            serving_mode="agg",
+            backend=worker.deployment.backend,
+            resolved=resolved([self.space]),
+            feasible=feasible,
+            pareto=pick.pareto,
+            best=pick.best,
+            meets_target=pick.meets_target,
+            shortfall=shortfall,
+            error=None if frames.length(pick.best) else error,
+            refused=refusals([self.space]),
+            evaluated=int((points.outcome == Outcome.EVALUATED).sum()),
+            explain=lambda row: self._explain(points, curves, rows, frames.row(pick.best, row)),
+        )
+
+    def _shortfall(
+        self, points: AggPoints, curves: StepCurves, rows: Sequence[int]
+    ) -> tuple[Shortfall | None, AicjaxError]:
+        worker, evaluated = self.space.worker, np.flatnonzero(points.outcome == Outcome.EVALUATED)
+        if len(evaluated) == 0:
+            if (points.outcome == Outcome.MISSING).any():
+                return None, missing_error(self.name, worker, curves, rows)
+            return nothing_fits(self.name, worker, self._least_memory)
+        limits = Limits.of(self.request)
+        latencies = (v.ravel()[evaluated] for v in (points.ttft_ms, points.tpot_ms, points.request_latency_ms))
+        position, limit, share = nearest(limits, *latencies)
+        config, at = divmod(int(evaluated[position]), points.plan.batch.size)
+        batch, ctx = points.plan.batch.ravel()[at], points.plan.ctx_tokens.ravel()[at]
+        where = f"{points.layouts[config].label}, batch {batch}, ctx_tokens {ctx}"
+        alone_ms = static_points(self.alone, curves, rows).context_ms
+        alone_ms = float(np.nanmin(alone_ms)) if np.isfinite(alone_ms).any() else np.inf
+        shortfall = latency_shortfall(limits, limit, share, alone_ms, where)
+        return shortfall, shortfall.error(self.name)
+
+    def _memory(self, memory: WorkerMemory, batch: int, ctx_tokens: int) -> MemorySplit:
+        load = self.space.worker.deployment.load
+        return memory.inflight(
+            [batch],
+            load.isl,
+            load.osl,
+            [ctx_tokens],
+            max_seq_len=self.request.max_seq_len,
+            kv_fraction=self.request.free_gpu_memory_fraction,
+        )
+
+    def _least_memory(self, memory: WorkerMemory) -> MemorySplit:
+        plan = self.sweep.plan
+        return self._memory(memory, int(plan.batch.min()), int(plan.ctx_tokens.min()))
+
+    def _explain(self, points: AggPoints, curves: StepCurves, positions: Sequence[int], row: dict) -> Explanation:
+        labels = [layout.label for layout in points.layouts]
+        config = labels.index(row["parallel"])
+        batches, budgets = points.plan.batch[:, 0], points.plan.ctx_tokens[0]
+        at = int(np.flatnonzero(batches == row["bs"])[0])
+        binding, reason, next_batch = self._next_batch(points, config, at, int(row["ctx_tokens"]), budgets)
+        split = self._memory(self.space.worker.memory, row["bs"], row["ctx_tokens"])
+        ctx = int(np.flatnonzero(budgets == row["ctx_tokens"])[0])
+        return Explanation(
+            memory=(memory_use("agg", split, config),),
+            binding=binding,
+            next_batch=next_batch,
+            next_batch_reason=reason,
+            concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
+            steps=agg_steps(self.sweep, curves, positions[config], at, ctx),
+        )
+
+    def _next_batch(self, points: AggPoints, config: int, at: int, ctx: int, budgets) -> tuple[str, str, int | None]:
+        """Binding limit, reason and size of the next larger batch of a layout, with the same budget where it runs."""
+        batches = points.plan.batch[:, 0]
+        if at + 1 == len(batches):
+            return "grid", "the largest batch of the grid", None
+        batch = int(batches[at + 1])
+        column = int(np.flatnonzero(budgets == ctx)[0])
+        where = (config, at + 1, column)
+        latencies = (float(v[where]) for v in (points.ttft_ms, points.tpot_ms, points.request_latency_ms))
+        unmeasured = ("missing_data", "no measured data") if np.isnan(points.request_latency_ms[where]) else None
+        reasons = (
+            misfit_reason(self._memory(self.space.worker.memory, batch, ctx), config),
+            unmeasured,
+            limit_reason(Limits.of(self.request), *latencies),
+        )
+        binding, reason = first_reason(reasons, ("throughput", "no more throughput per GPU"))
+        return binding, reason, batch
+
+
+def plan_agg_task(
+    name: str, request: SearchRequest, backend: str, budget: Budget, grid: Grid, evaluation: Evaluation
+) -> AggTask:
+    """The experiment of a request on one engine; adds what it needs to the evaluation.
+
+    Raises:
+        InputError: A bad input, or no valid layout.
+    """
+    space = role_space(request, "agg", backend, budget, grid.layouts)
+    coordinates = evaluation.add(space.worker)
+    load = space.worker.deployment.load
+    budgets = grid.agg.context_tokens.values(load.isl, chunked=request.enable_chunked_prefill)
+    return AggTask(
+        name=name,
+        request=request,
+        budget=budget,
+        grid=grid,
+        space=space,
+        sweep=plan_agg_sweep(space.worker, grid.agg.batch, budgets, coordinates),
+        alone=plan_static_sweep(space.worker, "static_ctx", [1], coordinates, grid.disagg.decode_stride),
+    )

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disaggregated sweep: rows of replicas from rows of prefill and decode workers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicjax.constants import DisaggConstants
+from aicjax.explore import columns
+from aicjax.explore import frame as frames
+from aicjax.explore.frame import Frame
+from aicjax.explore.grid import DisaggGrid
+from aicjax.explore.replicas import Replicas, WorkerTable, best_replicas
+from aicjax.explore.targets import Targets
+from aicjax.serving.backends import BackendRules
+from aicjax.serving.disagg import ReplicaLimits
+
+_SHARED = ("model", "isl", "osl", "prefix", "encoder_latency")
+_OF_BATCH = ("bs", "global_bs")
+_OF_WORKER = (
+    *("tp", "pp", "dp", "moe_tp", "moe_ep", "cp", "parallel"),
+    *("gemm", "kvcache", "fmha", "moe", "comm"),
+    *("memory", "backend", "version", "system"),
+)
+
+
+def sweep_replicas(
+    prefill: Frame,
+    decode: Frame,
+    targets: Targets,
+    limits: ReplicaLimits,
+    osl: int,
+    constants: DisaggConstants,
+    cuts: DisaggGrid,
+    rules: BackendRules,
+) -> tuple[Frame, Replicas]:
+    """Rows of the replicas kept over all targets, and the replicas themselves.
+
+    Args:
+        prefill: Rows of prefill workers, rounded.
+        decode: Rows of decode workers, rounded.
+        targets: Latency limits.
+        limits: Sizes of a replica.
+        osl: Output tokens.
+        constants: Correction and degradation factors.
+        cuts: How many workers and replicas are kept.
+        rules: Switches of the engine.
+    """
+    may_pair = _same_tp(prefill["tp"], decode["tp"]) if rules.same_tp_handover else None
+    replicas = best_replicas(
+        worker_table(prefill), worker_table(decode), targets, limits, osl, constants, cuts, may_pair
+    )
+    return disagg_frame(prefill, decode, replicas), replicas
+
+
+def worker_table(frame: Frame) -> WorkerTable:
+    """What the matching reads of rows of workers."""
+    return WorkerTable(
+        seq_per_s=frame["seq/s"],
+        seq_per_s_per_gpu=frame["seq/s/gpu"],
+        gpus=frame["num_total_gpus"],
+        global_batch=frame["global_bs"],
+        ttft_ms=frame["ttft"],
+        tpot_ms=frame["tpot"],
+        layout=frame["parallel"],
+    )
+
+
+def disagg_frame(prefill: Frame, decode: Frame, replicas: Replicas) -> Frame:
+    """Rows of replicas, numbers rounded as reported."""
+    p, d = frames.take(prefill, replicas.prefill), frames.take(decode, replicas.decode)
+    estimate, counts = replicas.estimate, replicas.counts
+    values: dict[str, Any] = {name: p[name] for name in _SHARED}
+    for prefix, rows, workers in (("(p)", p, counts.prefill), ("(d)", d, counts.decode)):
+        values |= {f"{prefix}{name}": rows[name] for name in (*_OF_BATCH, *_OF_WORKER)}
+        values |= {f"{prefix}workers": workers, f"{prefix}seq/s/worker": rows["seq/s"]}
+    values |= {
+        "concurrency": d["concurrency"] * counts.decode,
+        "request_rate": estimate.seq_per_s,
+        "ttft": estimate.ttft_ms,
+        "tpot": estimate.tpot_ms,
+        "request_latency": estimate.request_latency_ms,
+        "seq/s": estimate.seq_per_s,
+        "seq/s/gpu": estimate.seq_per_s / estimate.gpus,
+        "tokens/s": estimate.tokens_per_s,
+        "tokens/s/gpu": estimate.tokens_per_s / estimate.gpus,
+        "tokens/s/user": d["tokens/s/user"],
+        "num_total_gpus": estimate.gpus,
+        **{f"(e){name}": 0 for name in ("workers", "tp", "pp", "bs")},
+        "(e)parallel": "",
+        "(e)memory": p["encoder_memory"],
+        "power_w": np.nan,
+    }
+    return frames.build(columns.DISAGG, values, len(replicas.prefill))
+
+
+def _same_tp(
+    prefill_tp: NDArray[np.int64], decode_tp: NDArray[np.int64]
+) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]:
+    return lambda prefill, decode: prefill_tp[prefill][:, None] == decode_tp[decode]
+
+
+def replica_limits(
+    grid: DisaggGrid,
+    total_gpus: int,
+    *,
+    sizes: Sequence[int] | None,
+    max_gpus: int | None,
+    max_prefill_workers: int,
+    max_decode_workers: int,
+    large_ep: bool = False,
+) -> ReplicaLimits:
+    """What a replica may be within a GPU budget.
+
+    Args:
+        grid: Default sizes.
+        total_gpus: GPU budget.
+        sizes: Stated sizes, or None.
+        max_gpus: Stated largest size, or None.
+        max_prefill_workers: Most prefill workers.
+        max_decode_workers: Most decode workers.
+        large_ep: Whether a layout has wide expert parallelism.
+    """
+    budget = min(total_gpus, max_gpus or total_gpus)
+    stated = tuple(sizes) if sizes is not None else None
+    return ReplicaLimits(
+        sizes=tuple(grid.replica_sizes(budget, large_ep=large_ep, sizes=stated)),
+        max_prefill_workers=max_prefill_workers,
+        max_decode_workers=max_decode_workers,
+    )

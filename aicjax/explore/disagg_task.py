@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disaggregated experiment: planned, then finished when the step times are there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from aicjax._results import AicjaxError, NoFeasible
+from aicjax.explore import frame as frames
+from aicjax.explore.disagg_sweep import replica_limits, sweep_replicas
+from aicjax.explore.evaluation import Evaluation
+from aicjax.explore.explain import concurrency_in_use, first_reason, limit_reason, memory_use, misfit_reason
+from aicjax.explore.frame import Frame
+from aicjax.explore.grid import Grid
+from aicjax.explore.misfit import missing_error, nothing_fits
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.result import Explanation, MemoryUse, StepTimes, TaskResult
+from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
+from aicjax.explore.static_sweep import StaticSweep, fitting, plan_static_sweep, static_frame, static_points
+from aicjax.explore.step_times import static_steps
+from aicjax.explore.targets import sweep_targets
+from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
+from aicjax.forward.bound import StepCurves
+from aicjax.forward.memory import MemorySplit, WorkerMemory
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One role when its step times are there.
+
+    Attributes:
+        sweep: Its sweep.
+        rows: Candidate workers, one row each.
+        curves: Step times of its engine.
+        positions: Its layouts on the config axis.
+        correction: Factor on its latencies.
+        evaluated: Points evaluated.
+        missing: Whether points without data were passed over.
+    """
+
+    sweep: StaticSweep
+    rows: Frame
+    curves: StepCurves
+    positions: Sequence[int]
+    correction: float
+    evaluated: int
+    missing: bool
+
+    def steps(self, role: str, row: dict, prefix: str) -> tuple[StepTimes, ...]:
+        """Operators behind the worker of a replica."""
+        config = self.positions[_config(self.sweep, row, prefix)]
+        batch = int(np.flatnonzero(self.sweep.batches == row[f"{prefix}bs"])[0])
+        worker = f"{role} worker, "
+        return static_steps(self.sweep, self.curves, config, batch, correction=self.correction, worker=worker)
+
+
+@dataclass(frozen=True)
+class DisaggTask:
+    """The experiment, waiting for step times.
+
+    Attributes:
+        name: Its name.
+        request: The search.
+        budget: GPUs that it may use.
+        grid: Candidate lists and cut-offs.
+        prefill, decode: The workers and their lists.
+        prefill_sweep, decode_sweep: Their batches.
+    """
+
+    name: str
+    request: SearchRequest
+    budget: Budget
+    grid: Grid
+    prefill: Space
+    decode: Space
+    prefill_sweep: StaticSweep
+    decode_sweep: StaticSweep
+
+    serving_mode: ClassVar[str] = "disagg"
+
+    @property
+    def backend(self) -> str:
+        """Engine."""
+        return self.prefill.worker.deployment.backend
+
+    def finish(self, evaluation: Evaluation) -> TaskResult:
+        """The outcome of the experiment."""
+        request, deployment = self.request, self.prefill.worker.deployment
+        constants = deployment.constants.disagg
+        prefill = self._side(self.prefill_sweep, constants.prefill_latency_correction, evaluation)
+        decode = self._side(self.decode_sweep, constants.decode_latency_correction, evaluation)
+        limits = replica_limits(
+            self.grid.disagg,
+            self.budget.replica_gpus,
+            sizes=request.num_gpu_per_replica,
+            max_gpus=request.max_gpu_per_replica,
+            max_prefill_workers=request.max_prefill_workers,
+            max_decode_workers=request.max_decode_workers,
+        )
+        feasible, _ = sweep_replicas(
+            prefill.rows,
+            decode.rows,
+            sweep_targets(request, self.grid.targets),
+            limits,
+            deployment.load.osl,
+            constants,
+            self.grid.disagg,
+            deployment.rules,
+        )
+        pick = pick_rows(request, self.budget, feasible, "disagg")
+        shortfall, error = None, None
+        if not pick.meets_target:
+            shortfall, error = self._shortfall(prefill, decode, limits.sizes)
+        return TaskResult(
+            name=self.name,
+            serving_mode="disagg",
+            backend=deployment.backend,
+            resolved=resolved([self.prefill, self.decode]),
+            feasible=feasible,
+            pareto=pick.pareto,
+            best=pick.best,
+            meets_target=pick.meets_target,
+            shortfall=shortfall,
+            error=None if frames.length(pick.best) else error,
+            refused=refusals([self.prefill, self.decode]),
+            evaluated=prefill.evaluated + decode.evaluated,
+            explain=lambda row: self._explain(prefill, decode, frames.row(pick.best, row)),
+        )
+
+    def _side(self, sweep: StaticSweep, correction: float, evaluation: Evaluation) -> _Side:
+        curves, positions = evaluation.curves(sweep.worker)
+        points = static_points(
+            sweep, curves, positions, correction=correction, kv_fraction=self.request.free_gpu_memory_fraction
+        )
+        fits, missing = fitting(points)
+        rows = static_frame(sweep, points, fits)
+        return _Side(sweep, rows, curves, positions, correction, int(fits.sum()), bool(missing.any()))
+
+    def _memory(self, sweep: StaticSweep, memory: WorkerMemory, batch: int) -> MemorySplit:
+        load, fraction = sweep.worker.deployment.load, self.request.free_gpu_memory_fraction
+        return memory.static([batch], load.isl, load.osl, phase=sweep.mode, prefix=load.prefix, kv_fraction=fraction)
+
+    def _shortfall(self, prefill: _Side, decode: _Side, sizes: Sequence[int]) -> tuple[Shortfall | None, AicjaxError]:
+        for side in (prefill, decode):
+            if frames.length(side.rows) == 0:
+                worker, sweep = side.sweep.worker, side.sweep
+                if side.missing:
+                    return None, missing_error(self.name, worker, side.curves, side.positions)
+                smallest = int(sweep.batches.min())
+                return nothing_fits(self.name, worker, lambda memory, s=sweep, b=smallest: self._memory(s, memory, b))
+        limits = Limits.of(self.request)
+        p, d = int(np.argmin(prefill.rows["ttft"])), int(np.argmin(decode.rows["tpot"]))
+        alone_ms = prefill.rows["ttft"][p : p + 1]
+        ttft = alone_ms * self.prefill.worker.deployment.constants.disagg.ttft_correction
+        tpot = decode.rows["tpot"][d : d + 1]
+        total = ttft + tpot * (decode.sweep.worker.deployment.load.osl - 1)
+        _, limit, share = nearest(limits, ttft, tpot, total)
+        where = f"prefill {_named(prefill.rows, p)}, decode {_named(decode.rows, d)}"
+        if share < 0:
+            detail = f"replica size: no pair of workers fills one of {list(sizes)} GPUs within the limits"
+            shortfall = Shortfall("replica size", None, "", detail)
+        else:
+            shortfall = latency_shortfall(limits, limit, share, float(alone_ms[0]), where)
+        return shortfall, shortfall.error(self.name)
+
+    def _explain(self, prefill: _Side, decode: _Side, row: dict) -> Explanation:
+        constants = self.prefill.worker.deployment.constants.disagg
+        prefill_rate = row["(p)seq/s/worker"] * row["(p)workers"] * constants.prefill_degradation
+        decode_rate = row["(d)seq/s/worker"] * row["(d)workers"] * constants.decode_degradation
+        binding, reason, next_batch = self._next_batch(decode, row)
+        if prefill_rate < decode_rate:
+            binding = "prefill"
+        sides = (("prefill", prefill, "(p)"), ("decode", decode, "(d)"))
+        return Explanation(
+            memory=tuple(self._memory_use(role, side.sweep, row, prefix) for role, side, prefix in sides),
+            binding=binding,
+            next_batch=next_batch,
+            next_batch_reason=reason,
+            concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
+            steps=tuple(step for role, side, prefix in sides for step in side.steps(role, row, prefix)),
+        )
+
+    def _memory_use(self, role: str, sweep: StaticSweep, row: dict, prefix: str) -> MemoryUse:
+        split = self._memory(sweep, sweep.worker.memory, row[f"{prefix}bs"])
+        return memory_use(role, split, _config(sweep, row, prefix))
+
+    def _next_batch(self, decode: _Side, row: dict) -> tuple[str, str, int | None]:
+        """Binding limit, reason and size of the next larger decode batch of the same layout."""
+        sweep, rows = decode.sweep, decode.rows
+        larger = sweep.batches[sweep.batches > row["(d)bs"]]
+        if len(larger) == 0:
+            return "grid", "the largest batch of the grid", None
+        batch = int(larger[0])
+        misfit = misfit_reason(self._memory(sweep, sweep.worker.memory, batch), _config(sweep, row, "(d)"))
+        found = np.flatnonzero((rows["parallel"] == row["(d)parallel"]) & (rows["bs"] == batch))
+        unmeasured = None if len(found) else ("missing_data", "no measured data")
+        late = None
+        if len(found):
+            tpot = float(rows["tpot"][found[0]])
+            late = limit_reason(Limits.of(self.request), row["ttft"], tpot, row["ttft"] + tpot * (row["osl"] - 1))
+        binding, reason = first_reason((misfit, unmeasured, late), ("throughput", "no more throughput per GPU"))
+        return binding, reason, batch
+
+
+def plan_disagg_task(
+    name: str, request: SearchRequest, backend: str, budget: Budget, grid: Grid, evaluation: Evaluation
+) -> DisaggTask:
+    """The experiment of a request on one engine; adds what it needs to the evaluation.
+
+    Raises:
+        InputError: A bad input, or no valid layout.
+        NoFeasible: One GPU, or one output token: there is nothing to disaggregate.
+    """
+    if budget.gpus < 2:
+        raise NoFeasible(f"{name}: a prefill and a decode worker need two GPUs, the budget is {budget.gpus}.")
+    if request.osl < 2:
+        raise NoFeasible(f"{name}: one output token leaves nothing to decode.")
+    prefill, decode = (role_space(request, role, backend, budget, grid.layouts) for role in ("prefill", "decode"))
+    batches = {
+        "prefill": range(1, request.prefill_max_batch_size + 1),
+        "decode": grid.disagg.decode_batches(request.decode_max_batch_size),
+    }
+    stride = grid.disagg.decode_stride
+    return DisaggTask(
+        name=name,
+        request=request,
+        budget=budget,
+        grid=grid,
+        prefill=prefill,
+        decode=decode,
+        prefill_sweep=plan_static_sweep(
+            prefill.worker, "static_ctx", batches["prefill"], evaluation.add(prefill.worker), stride
+        ),
+        decode_sweep=plan_static_sweep(
+            decode.worker, "static_gen", batches["decode"], evaluation.add(decode.worker), stride
+        ),
+    )
+
+
+def _named(rows: Frame, position: int) -> str:
+    return f"{rows['parallel'][position]} batch {rows['bs'][position]}"
+
+
+def _config(sweep: StaticSweep, row: dict, prefix: str) -> int:
+    return [layout.label for layout in sweep.worker.layouts].index(row[f"{prefix}parallel"])

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step times for several experiments at once: each layout is bound once and each engine evaluated once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aicjax.explore.roles import Deployment, Worker
+from aicjax.forward.bound import StepCurves, bind
+from aicjax.models import Parallel
+from aicjax.ops.records import OpLists
+from aicjax.serving.coordinates import Coordinates
+
+
+@dataclass
+class _Engine:
+    """Workers of the same formats on the same tables."""
+
+    deployment: Deployment
+    layouts: dict[Parallel, OpLists] = field(default_factory=dict)
+    coordinates: Coordinates = field(default_factory=Coordinates)
+    curves: StepCurves | None = None
+
+    def evaluate(self) -> StepCurves:
+        if self.curves is None:
+            deployment = self.deployment
+            bound = bind(
+                deployment.system,
+                deployment.backend,
+                deployment.version,
+                list(self.layouts.values()),
+                mode=deployment.database_mode,
+                constants=deployment.constants,
+                attention_backend=deployment.attention_backend,
+            )
+            self.curves = bound.evaluate(self.coordinates.queries())
+        return self.curves
+
+
+class Evaluation:
+    """Collects what experiments need and evaluates it when the first of them asks for its step times.
+
+    Every worker is added, and every sweep planned, before the first call of `curves`.
+    """
+
+    def __init__(self) -> None:
+        self._engines: dict[tuple, _Engine] = {}
+
+    def add(self, worker: Worker) -> Coordinates:
+        """Takes in the layouts of a worker; returns where its sweeps put their coordinates."""
+        engine = self._engines.setdefault(_key(worker.deployment), _Engine(worker.deployment))
+        engine.layouts |= dict(zip(worker.layouts, worker.op_lists, strict=True))
+        return engine.coordinates
+
+    def curves(self, worker: Worker) -> tuple[StepCurves, Sequence[int]]:
+        """Step times of the engine of a worker, and the positions of the worker's layouts on the config axis."""
+        engine = self._engines[_key(worker.deployment)]
+        position = {layout: row for row, layout in enumerate(engine.layouts)}
+        return engine.evaluate(), [position[layout] for layout in worker.layouts]
+
+
+def _key(deployment: Deployment) -> tuple:
+    """What two workers must share to be bound together."""
+    return (deployment.system.name, deployment.backend, deployment.version, deployment.quantisation)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which layouts a search tries for a role of a worker."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Literal
+
+from aicjax._results import InputError
+from aicjax.explore.grid import LayoutGrid
+from aicjax.explore.request import PARALLEL_AXES
+from aicjax.explore.result import Refusal
+from aicjax.hardware import System
+from aicjax.models import ModelConfig, Parallel, check_parallel
+from aicjax.models.families import FAMILIES
+from aicjax.serving.backends import BackendRules
+
+Role = Literal["agg", "prefill", "decode"]
+Lists = dict[str, tuple[int, ...]]
+
+
+def candidate_lists(
+    model: ModelConfig,
+    system: System,
+    backend: str,
+    role: Role,
+    total_gpus: int,
+    grid: LayoutGrid,
+    stated: Mapping[str, tuple[int, ...]],
+    *,
+    pipeline_systems: tuple[System, ...] = (),
+    large_ep: bool = False,
+) -> Lists:
+    """The list of each parallel axis for one role.
+
+    Args:
+        model: The model.
+        system: GPU system of the role.
+        backend: Engine.
+        role: `agg`, `prefill` or `decode`.
+        total_gpus: GPU budget: workers are not larger.
+        grid: Default lists.
+        stated: Lists of the user, which win.
+        pipeline_systems: All systems of the deployment; the extra pipeline layouts need every one to be new enough.
+        large_ep: Whether the tables cover wide expert parallelism for the role.
+    """
+    lists: Lists = dict(grid.moe) if model.is_moe else dict(grid.dense) | grid.dense_by_system.get(system.name, {})
+    if role != "decode" and backend in FAMILIES[model.family].context_parallel_backends:
+        lists["cp"] = grid.context_parallel
+    if large_ep:
+        lists = _joined(lists, grid.large_ep.get(backend, {}).get(role, {}))
+    if _wants_pipeline(model, pipeline_systems or (system,), total_gpus, grid):
+        lists = _joined(lists, grid.large_pipeline.lists)
+    lists |= stated
+    lists["num_gpu"] = tuple(size for size in lists["num_gpu"] if size <= total_gpus)
+    return lists
+
+
+def enumerate_layouts(
+    model: ModelConfig, backend: str, role: Role, lists: Mapping[str, tuple[int, ...]], rules: BackendRules
+) -> tuple[list[Parallel], list[Refusal]]:
+    """Layouts of the lists that the engine runs, in list order, and those that the model refuses, with the reason.
+
+    The GPUs of a layout must be a listed number; for a model with experts, attention and expert widths must agree.
+    """
+    layouts, refused = [], []
+    sizes = [lists[axis] for axis in PARALLEL_AXES if axis != "num_gpu"]
+    for tp, pp, dp, moe_tp, moe_ep, cp in itertools.product(*sizes):
+        layout = Parallel(tp, pp, dp, moe_tp, moe_ep, cp)
+        if layout.gpus not in lists["num_gpu"] or not rules.runs(layout):
+            continue
+        if model.is_moe and tp * dp * cp != moe_tp * moe_ep:
+            continue
+        try:
+            check_parallel(model, layout, backend)
+        except InputError as error:
+            refused.append(Refusal.of(layout, role, error))
+        else:
+            layouts.append(layout)
+    return layouts, refused
+
+
+def _joined(lists: Lists, more: Mapping[str, tuple[int, ...]]) -> Lists:
+    return {axis: tuple(sorted({*values, *more.get(axis, ())})) for axis, values in lists.items()}
+
+
+def _wants_pipeline(model: ModelConfig, systems: tuple[System, ...], total_gpus: int, grid: LayoutGrid) -> bool:
+    rule = grid.large_pipeline
+    new = all((system.sm_version or 0) >= rule.min_sm_version for system in systems)
+    return model.family in rule.families and total_gpus >= rule.min_total_gpus and new

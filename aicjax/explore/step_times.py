@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine step spends on each operator, for the points that are reported."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aicjax._results import Provenance
+from aicjax.explore.agg_sweep import AggSweep
+from aicjax.explore.result import StepTimes
+from aicjax.explore.static_sweep import StaticSweep
+from aicjax.forward.bound import StepCurves
+from aicjax.serving.coordinates import Places
+
+
+class _Part(NamedTuple):
+    """One part of a step.
+
+    Attributes:
+        places: Where its values lie.
+        position: Which of the coordinates asked for, flat.
+        share: Factor on its time.
+    """
+
+    places: Places
+    position: int
+    share: float = 1.0
+
+
+def agg_steps(sweep: AggSweep, curves: StepCurves, config: int, batch: int, ctx: int) -> tuple[StepTimes, ...]:
+    """The steps of an in-flight batching cycle: the mixed one, and the decode step where there is one.
+
+    Args:
+        sweep: The sweep.
+        curves: Step times.
+        config: Position of the layout on the config axis.
+        batch: Position of the batch in the sweep.
+        ctx: Position of the context-token budget in the sweep.
+    """
+    plan = sweep.plan
+    point = batch * plan.batch.shape[1] + ctx
+    single = plan.batch[batch, 0] == 1
+    mixed = [_Part(sweep.shared, point), _Part(sweep.context_attention, ctx, 1 / int(plan.chunks[0, ctx]))]
+    if not single:
+        mixed.append(_Part(sweep.decode_attention, point))
+    steps = [_step("mixed step", curves, config, mixed)]
+    if single or plan.drains[batch, ctx]:
+        decode = [_Part(sweep.decode_rest, batch), _Part(sweep.decode_attention, plan.batch.size + batch)]
+        steps.append(_step("decode step", curves, config, decode))
+    return tuple(steps)
+
+
+def static_steps(
+    sweep: StaticSweep, curves: StepCurves, config: int, batch: int, *, correction: float = 1.0, worker: str = ""
+) -> tuple[StepTimes, ...]:
+    """The prefill and the first decode step of a static batch, whichever the worker runs.
+
+    Args:
+        sweep: The sweep.
+        curves: Step times.
+        config: Position of the layout on the config axis.
+        batch: Position of the batch in the sweep.
+        correction: Factor on all latencies.
+        worker: What the names of the steps begin with.
+    """
+    steps = []
+    if sweep.prefill is not None:
+        parts = [_Part(places, batch, correction) for places in sweep.prefill]
+        steps.append(_step(f"{worker}prefill", curves, config, parts))
+    if sweep.decode is not None:
+        first = batch * len(sweep.decode.weights)
+        parts = [_Part(sweep.decode.rest, batch, correction), _Part(sweep.decode.attention, first, correction)]
+        steps.append(_step(f"{worker}first decode step", curves, config, parts))
+    return tuple(steps)
+
+
+def _step(step: str, curves: StepCurves, config: int, parts: Sequence[_Part]) -> StepTimes:
+    """Operators of a step of one layout (position on the config axis), part by part."""
+    names: list[str] = []
+    latency_ms: list[float] = []
+    provenance: list[Provenance] = []
+    for part in parts:
+        point = part.places.start + int(part.places.inverse.ravel()[part.position])
+        breakdown = curves.breakdown(part.places.part, config, point)
+        names += breakdown.names
+        latency_ms += [float(value) * part.share for value in breakdown.latency_ms]
+        provenance += [Provenance(int(code)) for code in breakdown.provenance]
+    return StepTimes(step, tuple(names), tuple(latency_ms), tuple(provenance))
