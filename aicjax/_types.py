@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Array aliases and the axis vocabulary of the package.
 
-Axis names: `config` (a model in one layout), `op` (operators of a pass), `point` (queries), `curve` and `knot`
+Axis names: `config` (a model in one layout), `row` (distinct operators), `point` (queries), `curve` and `knot`
 (measured curves), `leaf` (measured points of a slice), `site` (shapes of a GEMM table).
 """
 
-from jaxtyping import Array, Float, Int
+import jax
+import numpy as np
+from jaxtyping import Float
 
+# What kernels take: bound on the host as numpy, traced by `jit` as jax arrays.
+Array = jax.Array | np.ndarray
 FloatScalar = Float[Array, ""] | float
-IntScalar = Int[Array, ""] | int
 
-__all__ = ["Array", "Float", "FloatScalar", "Int", "IntScalar"]
+__all__ = ["Array", "FloatScalar"]

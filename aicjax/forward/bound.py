@@ -16,7 +16,7 @@ from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
 from aicjax.ops.attention import AttentionRows, bind_attention
 from aicjax.ops.attention_tables import backend_lanes
-from aicjax.ops.records import ContextAttention, EncoderAttention, GenerationAttention, Op, OpLists
+from aicjax.ops.records import AttentionOp, OpLists
 from aicjax.ops.roofline import hardware_arrays
 from aicjax.ops.tokens import bind_tokens, distinct
 
@@ -77,8 +77,8 @@ class StepCurves:
 
     def missing(self, part: str, config: int) -> list[str]:
         """Operators of one part of one layout that have no answer at some coordinate."""
-        times = np.isnan(np.asarray(self._passes[part].row_ms)).any(-1)
-        return [op.name for op in self._operators[config][part] if op.scale > 0 and times[op.row]]
+        times = np.any(np.isnan(self._passes[part].row_ms), axis=-1, keepdims=True)
+        return [op.name for op in self._operators[config][part] if op.scale > 0 and times[op.row, 0]]
 
 
 @dataclass(frozen=True)
@@ -179,11 +179,12 @@ def bind(
         raise InputError("op_lists", op_lists, "at least one layout")
     measured = mode == "SILICON"
     where = (system, backend, version)
-    token_ops = [op for lists in op_lists for op in (*lists.context, *lists.generation) if not _is_attention(op)]
+    listed = [op for lists in op_lists for op in (*lists.context, *lists.generation)]
+    token_ops = [op for op in listed if not isinstance(op, AttentionOp)]
     tokens, place = bind_tokens(*where, token_ops, measured=measured)
     attention, attention_place = {}, {}
     for phase in ("context", "generation"):
-        ops = [op for lists in op_lists for op in getattr(lists, phase) if _is_attention(op)]
+        ops = [op for lists in op_lists for op in getattr(lists, phase) if isinstance(op, AttentionOp)]
         lanes = backend_lanes(system, backend, version, phase, attention_backend) if measured else ()
         attention[phase], attention_place[phase] = _bind_attention(*where, phase, ops, lanes, measured)
     operators = tuple(_operators(lists, place, attention_place) for lists in op_lists)
@@ -201,10 +202,6 @@ def bind(
     return BoundModel(arrays, constants or load_constants(backend), not measured, len(op_lists), operators)
 
 
-def _is_attention(op: Op) -> bool:
-    return isinstance(op, ContextAttention | GenerationAttention | EncoderAttention)
-
-
 def _bind_attention(system, backend, version, phase, ops, lanes, measured) -> tuple[AttentionRows, dict]:
     keys = list(dict.fromkeys(distinct(op) for op in ops))
     firsts = {distinct(op): op for op in ops}
@@ -219,7 +216,7 @@ def _operators(lists: OpLists, place: dict, attention_place: dict) -> dict[str, 
     parts: dict[str, list[Operator]] = {part: [] for part in PARTS}
     for phase in ("context", "generation"):
         for op in getattr(lists, phase):
-            attention = _is_attention(op)
+            attention = isinstance(op, AttentionOp)
             row = attention_place[phase][distinct(op)] if attention else place[distinct(op)]
             parts[f"{phase}_{'attention' if attention else 'rest'}"].append(Operator(op.name, row, op.scale))
     return {part: tuple(ops) for part, ops in parts.items()}

@@ -8,9 +8,10 @@ all layouts.
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.grid import answer
 from aicjax.ops.attention import (

@@ -8,8 +8,9 @@ index tables then name the branch's own neighbours, so that no kernel searches a
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
+from aicjax._types import Array
 from aicjax.interp.counts import pick
 
 PAD_KNOT = np.float32(3e38)  # beyond every coordinate; finite, so that differences of pads are not NaN

@@ -3,14 +3,16 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Int, Shaped
+
+from aicjax._types import Array
 
 LEAST_POINTS = 16
 
 
 def pick(values: Shaped[Array, "..."], *index: Int[Array, "..."]) -> Shaped[Array, "..."]:
     """`values[index]` for indices known to lie within bounds."""
-    return values.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return jnp.asarray(values).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def floor_div(count: Int[Array, "..."], by: Int[Array, "..."] | int) -> Int[Array, "..."]:

@@ -5,9 +5,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.interp.axis import PAD_KNOT, enclosing, interval, neighbour_keys
 from aicjax.interp.counts import pick
 

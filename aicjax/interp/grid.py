@@ -13,9 +13,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Bool, Float, Int, PyTree
 
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.interp.axis import enclosing, interval, neighbour_keys
 from aicjax.interp.counts import pick
 from aicjax.interp.hold import FAR_LOG2, Held, held_utilization, log2
@@ -74,7 +75,7 @@ def bind_slice(
     between = inside and not exact
     pair = [at - 1, at] if between else [max(at - 1, 0)] * 2
     measured = np.isfinite(latency_ms[pair])
-    keys = [neighbour_keys(measured.any(tuple(range(axis + 2, measured.ndim)))) for axis in range(len(knots))]
+    keys = [neighbour_keys(_any_inner(measured, axis + 2)) for axis in range(len(knots))]
     with np.errstate(invalid="ignore", divide="ignore"):
         usable = (latency_ms > 0) & (sol_ms > 0) & np.isfinite(sol_ms)
         utilization = (sol_ms / latency_ms)[usable]
@@ -89,19 +90,24 @@ def bind_slice(
         lower=tuple(lower for lower, _ in keys),
         upper=tuple(upper for _, upper in keys),
         branch_key=heads[pair].astype(np.float32),
-        branch_weight=np.float32((head - heads[pair[0]]) / np.diff(heads[pair])[0] if between else 0.0),
-        branch_count=np.int32(2 if between else 1),
-        branch_inside=np.bool_(inside),
+        branch_weight=np.array((head - heads[pair[0]]) / np.diff(heads[pair])[0] if between else 0.0, np.float32),
+        branch_count=np.array(2 if between else 1, np.int32),
+        branch_inside=np.array(inside),
         leaf_log2=place,
         leaf_utilization=np.pad(utilization, (0, leaves - utilization.size)).astype(np.float32),
     )
+
+
+def _any_inner(measured: np.ndarray, axes: int) -> np.ndarray:
+    """Whether anything was measured below each key of the first `axes` axes."""
+    return np.logical_or.reduce(measured.reshape(*measured.shape[:axes], -1), axis=-1)
 
 
 def empty_slice(knots: tuple[np.ndarray, ...], leaves: int) -> GridSlice:
     """A slice that was never measured: every query is missing."""
     none = np.full((1, *[axis.size for axis in knots]), np.nan)
     slice_ = bind_slice(np.ones(1), none, knots, 1.0, none, leaves)
-    return eqx.tree_at(lambda s: s.branch_inside, slice_, np.bool_(False))
+    return eqx.tree_at(lambda s: s.branch_inside, slice_, np.array(False))
 
 
 class Question(NamedTuple):
@@ -198,9 +204,9 @@ class _Found(NamedTuple):
     """What one branch of a slice answers: value, whether its range holds the query, whether at a measured point."""
 
     value: Float[Array, "branch point"]
-    usable: Bool[Array, "branch point"] | bool
-    exact: Bool[Array, "branch point"] | bool
-    one_sided: Bool[Array, "branch point"] | bool
+    usable: Bool[Array, "branch point"]
+    exact: Bool[Array, "branch point"]
+    one_sided: Bool[Array, "branch point"]
 
 
 def _interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis):
@@ -211,7 +217,9 @@ def _interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis):
     def resolve(axis: int, index: tuple[Array, ...]) -> _Found:
         """Answer of each branch below the keys chosen so far."""
         if axis == len(knots):
-            return _Found(pick(slice_.latency_ms, *index), True, True, False)
+            value = pick(slice_.latency_ms, *index)
+            yes = jnp.ones(value.shape, bool)
+            return _Found(value, yes, yes, ~yes)
         at = (*index, intervals[axis])
         low, high, weight, exact, inside = enclosing(
             knots[axis], pick(slice_.lower[axis], *at), pick(slice_.upper[axis], *at), point[axis]

@@ -11,7 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
+
+from aicjax._types import Array
 
 ANCHORS = 4  # points that hold a query; the next one sets the radius
 CANDIDATES = 128  # points kept for a block whose queries are close together

@@ -2,15 +2,17 @@
 """Attention operators: prefill, decode and encoder, bound to their measured slices."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from aicjax import quant
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div
@@ -121,7 +123,7 @@ def bind_attention(
     inner = padded_knots(np.ones(1)) if table is None else table.inner_knots
     formats = [product_format(system, r) for r in records]
 
-    def column(values, pad, dtype=np.float32):
+    def column(values, pad, dtype: type = np.float32):
         return np.array([*values, *[pad] * (rows - len(records))], dtype)
 
     return AttentionRows(
@@ -170,7 +172,7 @@ def ask_context_attention(rows, batch, new, prefix, hardware: Hardware, constant
     full = cached + jnp.tile(chunk, 2).astype(jnp.float32)
 
     def sol(shape, heads, length, batch):
-        return context_attention_sol_ms(batch, length, 0.0, *_slice_shape(shape, heads), hardware.mem_bw)
+        return context_attention_sol_ms(batch, length, 0.0, *_slice_shape(shape, heads), mem_bw=hardware.mem_bw)
 
     def finish(whole, code):
         first, last = jnp.split(whole * ((full - cached) * (full + cached) / (full * full)), 2, 1)
@@ -187,7 +189,7 @@ def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constant
 
     def at(new, prefix):
         points = (jnp.asarray(x, jnp.float32) for x in (batch, new + prefix, prefix))
-        return context_attention_sol_ms(*points, *shape, hardware.mem_bw)
+        return context_attention_sol_ms(*points, *shape, mem_bw=hardware.mem_bw)
 
     split, chunk = rows.cp[:, None] > 1, _chunk(new, rows.cp[:, None])
     table = jnp.where(split, at(chunk, prefix) + at(chunk, prefix + new - chunk), at(new, prefix))
@@ -230,7 +232,7 @@ def ask_generation_attention(rows, batch, length, hardware: Hardware) -> Questio
     batch, lengths = _on_rows(count, jnp.tile(batch, DECODE_SAMPLES).astype(jnp.float32), lengths)
 
     def sol(shape, heads, batch, length):
-        return generation_attention_sol_ms(batch, length, *_slice_shape(shape, heads), hardware.mem_bw)
+        return generation_attention_sol_ms(batch, length, *_slice_shape(shape, heads), mem_bw=hardware.mem_bw)
 
     def finish(latency, code):
         latency, code = (x.reshape(count, DECODE_SAMPLES, -1) for x in (latency, code))
@@ -244,7 +246,7 @@ def generation_attention_sol(rows, batch, length, hardware: Hardware):
     """Roofline of one decode step [row, point]."""
     shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
     points = (jnp.asarray(x, jnp.float32) for x in (batch, length))
-    return generation_attention_sol_ms(*points, *shape, hardware.mem_bw) * rows.imbalance[:, None]
+    return generation_attention_sol_ms(*points, *shape, mem_bw=hardware.mem_bw) * rows.imbalance[:, None]
 
 
 def encoder_attention_latency(
@@ -272,7 +274,7 @@ def encoder_attention_sol(rows, batch, length, hardware: Hardware, constants: Op
     """Roofline of `encoder_attention_latency` [row, point], its memory traffic at full bandwidth."""
     batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
     shape = _columns(rows.heads, rows.head_size, hardware.peak[rows.dtype])
-    table = encoder_attention_sol_ms(batch, length, *shape, hardware.mem_bw)
+    table = encoder_attention_sol_ms(batch, length, *shape, mem_bw=hardware.mem_bw)
     return table + _encoder_extra_ms(rows, batch, length, lambda b: b / hardware.mem_bw, constants)
 
 
@@ -299,7 +301,7 @@ def _ask(rows: AttentionRows, outer, inner, hardware: Hardware, sol, finish, *, 
     return ask(rows.slices, knots, rows.heads, (outer, inner), sol, shapes, finish, sqrt_axis=axis)
 
 
-def _slice_shape(shape, heads):
+def _slice_shape(shape, heads) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Shape of measured points as the causal rooflines take it; 0 key heads stand for as many as query heads."""
-    kv_heads, *rest = shape
-    return heads, jnp.where(kv_heads == 0, heads, kv_heads), *rest
+    kv_heads, head_size, window, kv_bytes, peak = shape
+    return heads, jnp.where(kv_heads == 0, heads, kv_heads), head_size, window, kv_bytes, peak

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from aicjax import quant
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax._units import MS_PER_S
 from aicjax.hardware import System
 from aicjax.interp.curve import SizeCurves, size_latency, stack_size_curves

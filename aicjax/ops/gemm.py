@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax import quant
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick

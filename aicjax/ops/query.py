@@ -101,7 +101,7 @@ def operator_latency(
         phase = PHASES[kind]
         if lanes is None:
             lanes = () if phase == "encoder" else backend_lanes(system, backend, version, phase)
-        rows = attention.bind_attention(*where, phase, ops, lanes, rows=size, measured=measured)
+        rows = _bind_attention(where, phase, ops, lanes, size, measured)
         points = [_column("batch", batch, len(ops), size), _column("length", length, len(ops), size)]
         if phase == "context":
             points.append(_column("prefix", prefix, len(ops), size))
@@ -137,11 +137,15 @@ def _column(name: str, values: Any, count: int, size: int) -> np.ndarray:
     return np.pad(column, (0, size - count), constant_values=1)[:, None]
 
 
+def _bind_attention(where, phase: str, ops: Sequence[Any], lanes: Sequence[str], size: int, measured: bool):
+    return attention.bind_attention(*where, phase=phase, records=ops, lane_order=lanes, rows=size, measured=measured)
+
+
 def _bind(where, ops: Sequence[Any], size: int, measured: bool):
     if isinstance(ops[0], Gemm):
-        return gemm.bind_gemm(*where, ops, rows=size, measured=measured)
+        return gemm.bind_gemm(*where, records=ops, rows=size, measured=measured)
     if isinstance(ops[0], AllReduce | Nccl):
-        return comm.bind_comm(*where, ops, rows=size, measured=measured)
+        return comm.bind_comm(*where, records=ops, rows=size, measured=measured)
     return traffic.bind_traffic(ops, rows=size)
 
 
@@ -159,11 +163,12 @@ def _token_driven(rows, tokens, splits, hardware: Hardware):
 
 @eqx.filter_jit
 def _attention(rows, points, hardware: Hardware, constants: OpConstants, phase: str):
+    batch, length, *prefix = points
     if phase == "context":
-        latency = attention.context_attention_latency(rows, *points, hardware, constants)
-        return *latency, attention.context_attention_sol(rows, *points, hardware, constants)
+        latency = attention.context_attention_latency(rows, batch, length, prefix[0], hardware, constants)
+        return *latency, attention.context_attention_sol(rows, batch, length, prefix[0], hardware, constants)
     if phase == "generation":
-        latency = attention.generation_attention_latency(rows, *points, hardware)
-        return *latency, attention.generation_attention_sol(rows, *points, hardware)
-    latency = attention.encoder_attention_latency(rows, *points, hardware, constants)
-    return *latency, attention.encoder_attention_sol(rows, *points, hardware, constants)
+        latency = attention.generation_attention_latency(rows, batch, length, hardware)
+        return *latency, attention.generation_attention_sol(rows, batch, length, hardware)
+    latency = attention.encoder_attention_latency(rows, batch, length, hardware, constants)
+    return *latency, attention.encoder_attention_sol(rows, batch, length, hardware, constants)

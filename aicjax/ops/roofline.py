@@ -8,8 +8,9 @@ bound in float64.
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from aicjax._types import Array
 from aicjax._units import MS_PER_S
 from aicjax.hardware import System
 
@@ -39,13 +40,17 @@ class Hardware(eqx.Module):
 def hardware_arrays(system: System) -> Hardware:
     """The numbers of a system that kernels read, float32 on the host."""
     return Hardware(
-        mem_bw=np.float32(system.mem_bw_bytes_per_s / MS_PER_S),
-        mem_bw_scaling=np.float32(system.mem_bw_scaling),
-        mem_latency_ms=np.float32(system.mem_latency_s * MS_PER_S),
+        mem_bw=_scalar(system.mem_bw_bytes_per_s / MS_PER_S),
+        mem_bw_scaling=_scalar(system.mem_bw_scaling),
+        mem_latency_ms=_scalar(system.mem_latency_s * MS_PER_S),
         peak=np.array([system.peak_flops.get(d, np.nan) / MS_PER_S for d in DTYPES], np.float32),
-        inter_node_bw=np.float32(system.inter_node_bw_bytes_per_s / MS_PER_S),
-        p2p_latency_ms=np.float32(system.p2p_latency_s * MS_PER_S),
+        inter_node_bw=_scalar(system.inter_node_bw_bytes_per_s / MS_PER_S),
+        p2p_latency_ms=_scalar(system.p2p_latency_s * MS_PER_S),
     )
+
+
+def _scalar(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
 
 
 def gemm_sol_ms(m, n, k, element_bytes, peak, mem_bw, xp=jnp):

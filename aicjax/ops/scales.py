@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax._results import DataError, Provenance
+from aicjax._types import Array
 from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick

@@ -3,18 +3,20 @@
 
 import dataclasses
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.ops.comm import CommRows, bind_comm, comm_latency, comm_sol
 from aicjax.ops.gemm import GemmRows, bind_gemm, gemm_latency, gemm_sol
-from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl, TokenOp
+from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl, Op, TokenOp
 from aicjax.ops.roofline import Hardware
 from aicjax.ops.traffic import TrafficRows, bind_traffic, traffic_latency, traffic_sol
 
@@ -43,7 +45,7 @@ class TokenRows(eqx.Module):
     reads: tuple[Int[Array, " row"], ...]
 
 
-def distinct(op: TokenOp) -> Hashable:
+def distinct(op: Op) -> Hashable:
     """What makes two operators one row: everything but name and scale."""
     return dataclasses.replace(op, name="", scale=1.0), isinstance(op, Gemm) and op.last_token_only
 
@@ -75,7 +77,7 @@ def bind_tokens(
         place |= {key: offset + at for at, key in enumerate(group)}
         offset += size
     listed = [*transform, *[(False, 1, 1)] * (-len(transform) % 2)]
-    records = [[firsts[k] for k in group] for group in groups]
+    records: list[list[Any]] = [[firsts[k] for k in group] for group in groups]
     where = (system, backend, version)
     rows = TokenRows(
         last_only=np.array([t[0] for t in listed], bool),

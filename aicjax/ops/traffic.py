@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax import quant
 from aicjax._results import Provenance
+from aicjax._types import Array
 from aicjax.ops.records import P2P, Elementwise, Embedding
 from aicjax.ops.roofline import Hardware, memory_ms
 
