@@ -71,7 +71,7 @@ def ask(
     queries: np.ndarray,
     rates: np.ndarray,
     sqrt_axis: int | None = None,
-) -> tuple[jax.Array, jax.Array]:
+):
     """Latency and provenance of the same queries [axis, point] of slices of tables on the same knots [table, point]."""
     stacked = jax.tree.map(lambda *leaf: np.stack(leaf), *slices)
     knots = tuple(axis.astype(np.float32) for axis in tables[0].knots)

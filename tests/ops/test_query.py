@@ -9,6 +9,7 @@ from aicjax.hardware import load_system
 from aicjax.ops.gemm import load_gemm
 from aicjax.ops.query import OpTimes, operator_latency
 from aicjax.ops.records import AllReduce, Elementwise, Gemm, GenerationAttention
+from tests.compiles import Counts, counted
 
 SYSTEM = load_system("h200_sxm")
 WHERE = ("trtllm", "1.3.0rc20")
@@ -66,6 +67,16 @@ def test_batch_of_operators_equals_one_at_a_time():
     together = ask(ops, 333)
     alone = [ask([op], 333) for op in ops[:3]]
     np.testing.assert_allclose(together.latency_ms[:3], [times.latency_ms[0] for times in alone], rtol=1e-6)
+
+
+def test_other_operators_tokens_and_systems_compile_nothing():
+    ops, *_ = products("fp8")
+    ask(ops, 333)
+    with counted() as counts:
+        ask(ops[:5], 100)
+        ask(ops[::-1], 4096)
+        operator_latency(load_system("h100_sxm"), "trtllm", "1.3.0rc20", ops, tokens=7)
+    assert counts == Counts(traced=0, compiled=0)
 
 
 @pytest.mark.parametrize(
