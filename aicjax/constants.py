@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
+import numpy as np
 import yaml
 
 from aicjax import _paths
@@ -76,7 +78,7 @@ def load_constants(backend: str, name: str = "reference") -> Constants:
     """Constants of one backend from `configs/constants/<name>.yaml`.
 
     Raises:
-        InputError: No such file.
+        InputError: No such file, or an unknown backend.
         DataError: A number is missing, unknown or has no unit, meaning or source.
     """
     values = _read(name)
@@ -96,7 +98,16 @@ def _pick(name: str, key: str, entry: dict[str, Any], backend: str) -> Any:
     if missing := {"value", "unit", "meaning", "source"} - set(entry):
         raise DataError(f"configs/constants/{name}.yaml: {key} lacks {sorted(missing)}")
     value = entry["value"]
-    return _floats(value[backend] if isinstance(value, dict) else value)
+    if not isinstance(value, dict):
+        return _floats(value)
+    if backend not in value:
+        raise InputError("backend", backend, f"one of {', '.join(value)}")
+    return _floats(value[backend])
+
+
+def traced(constants: Any) -> Any:
+    """The same constants as float32 arrays: a compiled kernel takes them as arguments and holds none of them."""
+    return jax.tree.map(lambda value: np.asarray(value, np.float32), constants)
 
 
 def _floats(value: Any) -> Any:

@@ -10,12 +10,13 @@ import jax
 import numpy as np
 
 from aicjax._results import InputError, Provenance
-from aicjax.constants import Constants, load_constants
+from aicjax.constants import Constants, load_constants, traced
 from aicjax.forward.steps import BoundArrays, PassTimes, StepQueries, StepTimes, step_times
 from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
 from aicjax.ops.attention import AttentionRows, bind_attention
 from aicjax.ops.attention_tables import backend_lanes
+from aicjax.ops.database import Database
 from aicjax.ops.records import AttentionOp, OpLists
 from aicjax.ops.roofline import hardware_arrays
 from aicjax.ops.tokens import bind_tokens, distinct
@@ -102,7 +103,7 @@ class BoundModel:
     def evaluate(self, queries: StepQueries) -> StepCurves:
         """Step times at distinct coordinates, one compiled call for all layouts; numpy in and out."""
         padded, lengths = _padded(queries)
-        times = jax.device_get(_evaluate(self.arrays, padded, self.constants.op, self.roofline))
+        times = jax.device_get(_evaluate(self.arrays, padded, traced(self.constants.op), self.roofline))
         passes = {
             part: jax.tree.map(lambda x, n=length: x[:, :n], getattr(times, part))
             for part, length in zip(PARTS, lengths, strict=True)
@@ -177,16 +178,15 @@ def bind(
         raise InputError("mode", mode, f"one of {', '.join(MODES)}")
     if not op_lists:
         raise InputError("op_lists", op_lists, "at least one layout")
-    measured = mode == "SILICON"
-    where = (system, backend, version)
+    database = Database(system, backend, version, mode)
     listed = [op for lists in op_lists for op in (*lists.context, *lists.generation)]
     token_ops = [op for op in listed if not isinstance(op, AttentionOp)]
-    tokens, place = bind_tokens(*where, token_ops, measured=measured)
+    tokens, place = bind_tokens(database, token_ops)
     attention, attention_place = {}, {}
     for phase in ("context", "generation"):
         ops = [op for lists in op_lists for op in getattr(lists, phase) if isinstance(op, AttentionOp)]
-        lanes = backend_lanes(system, backend, version, phase, attention_backend) if measured else ()
-        attention[phase], attention_place[phase] = _bind_attention(*where, phase, ops, lanes, measured)
+        lanes = backend_lanes(database, phase, attention_backend)
+        attention[phase], attention_place[phase] = _bind_attention(database, phase, ops, lanes)
     operators = tuple(_operators(lists, place, attention_place) for lists in op_lists)
     rows = sum(r.shape[0] for r in tokens.reads)
     arrays = BoundArrays(
@@ -199,15 +199,15 @@ def bind(
         generation_attention_weight=_weights(operators, "generation_attention", attention["generation"].heads.shape[0]),
         hardware=hardware_arrays(system),
     )
-    return BoundModel(arrays, constants or load_constants(backend), not measured, len(op_lists), operators)
+    return BoundModel(arrays, constants or load_constants(backend), not database.measured, len(op_lists), operators)
 
 
-def _bind_attention(system, backend, version, phase, ops, lanes, measured) -> tuple[AttentionRows, dict]:
+def _bind_attention(database, phase, ops, lanes) -> tuple[AttentionRows, dict]:
     keys = list(dict.fromkeys(distinct(op) for op in ops))
     firsts = {distinct(op): op for op in ops}
     rows = 1 << max(len(keys) - 1, 0).bit_length()
     records = [firsts[key] for key in keys]
-    bound = bind_attention(system, backend, version, phase, records, lanes, rows=rows, measured=measured)
+    bound = bind_attention(database, phase, records, lanes, rows=rows)
     return bound, {key: at for at, key in enumerate(keys)}
 
 

@@ -134,4 +134,5 @@ def _nearest_utilization(leaf_log2, leaf_utilization, place):
     tied = jnp.sum(jnp.where(measured, weight, 0.0)) <= 0
     weight = jnp.where(tied, (distance <= radius * (1 + TIE)).astype(weight.dtype), weight)
     weight = jnp.where(measured, weight, 0.0)
-    return jnp.sum(weight * leaf_utilization) / jnp.sum(weight)
+    total = jnp.sum(weight)
+    return jnp.where(total > 0, jnp.sum(weight * leaf_utilization) / jnp.where(total > 0, total, 1.0), jnp.nan)

@@ -26,6 +26,7 @@ from aicjax.ops.attention_tables import (
     no_slice,
     padded_knots,
 )
+from aicjax.ops.database import Database
 from aicjax.ops.records import ContextAttention, EncoderAttention, GenerationAttention
 from aicjax.ops.roofline import (
     Hardware,
@@ -91,25 +92,17 @@ def product_format(system: System, record: Record) -> str:
 
 
 def bind_attention(
-    system: System,
-    backend: str,
-    version: str,
-    phase: str,
-    records: Sequence[Record],
-    lane_order: Sequence[str],
-    *,
-    rows: int,
-    shared: bool = True,
-    measured: bool = True,
+    database: Database, phase: str, records: Sequence[Record], lane_order: Sequence[str], *, rows: int
 ) -> AttentionRows:
     """Rows for `records` of one phase, padded to `rows`.
 
     Raises:
         MissingPeak: The system states no peak for the format of a product.
     """
+    system = database.system
     for record in records:
         system.peak(quant.FMHA[product_format(system, record)].dtype)
-    table = load_attention(system, backend, version, phase, shared) if measured and records else None
+    table = load_attention(*database.where, phase) if database.interpolates and records else None
     leaves = most_leaves(table)
     slices = []
     for record in records:

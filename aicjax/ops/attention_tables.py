@@ -11,6 +11,7 @@ from aicjax import quant
 from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT
 from aicjax.interp.grid import GridSlice, bind_slice, empty_slice
+from aicjax.ops.database import Database
 from aicjax.ops.roofline import context_attention_sol_ms, encoder_attention_sol_ms, generation_attention_sol_ms
 from aicjax.tables import first_rows, lane_order, read_rows
 
@@ -21,7 +22,7 @@ TABLES = {
 }
 DEFAULT_LANE = "default"
 FP8_ATTENTION_SM = 89  # first compute capability whose attention kernels multiply in FP8
-LEAF_BUCKET = 512
+LEAF_BUCKET = 1024
 KNOT_BUCKET = 16
 
 
@@ -80,9 +81,7 @@ class AttentionTable:
 
 
 @functools.lru_cache(maxsize=32)
-def load_attention(
-    system: System, backend: str, version: str, phase: str, shared: bool = True
-) -> AttentionTable | None:
+def load_attention(system: System, backend: str, version: str, shared: bool, phase: str) -> AttentionTable | None:
     """One attention table, the first row of each point; None when nothing was measured."""
     rows = read_rows(system.name, backend, version, TABLES[phase], shared)
     if rows is None or not len(rows):
@@ -111,10 +110,11 @@ def load_attention(
     return AttentionTable(phase, tuple(lanes), slices, slice_of, heads[keep], outer, inner, latency, *knots)
 
 
-def backend_lanes(
-    system: System, backend: str, version: str, phase: str, attention_backend: str | None = None
-) -> list[str]:
+def backend_lanes(database: Database, phase: str, attention_backend: str | None = None) -> list[str]:
     """Order in which a backend's attention kernels are tried, the asked-for or the framework's own first."""
+    if not database.measured or phase == "encoder":
+        return []
+    system, backend, version, _ = database.where
     return lane_order(
         system.name, backend, version, phase, sm_version=system.sm_version, attention_backend=attention_backend
     )

@@ -19,6 +19,7 @@ from aicjax._types import Array
 from aicjax._units import MS_PER_S
 from aicjax.hardware import System
 from aicjax.interp.curve import SizeCurves, size_latency, stack_size_curves
+from aicjax.ops.database import Database
 from aicjax.ops.records import AllReduce, Nccl
 from aicjax.tables import first_rows, read_rows
 
@@ -100,21 +101,13 @@ class CommRows(eqx.Module):
     sol_per_element: Float[Array, " row"]
 
 
-def bind_comm(
-    system: System,
-    backend: str,
-    version: str,
-    records: Sequence[AllReduce | Nccl],
-    *,
-    rows: int,
-    shared: bool = True,
-    measured: bool = True,
-) -> CommRows:
+def bind_comm(database: Database, records: Sequence[AllReduce | Nccl], *, rows: int) -> CommRows:
     """Rows for `records`, padded to `rows`."""
+    system = database.system
     curves, factors, scaled, sols = [], [], [], []
     for record in records:
         group = _group(record)
-        curve, collected = _find(system, backend, version, record, shared) if measured else (None, group)
+        curve, collected = _find(database, record) if database.interpolates else (None, group)
         curves.append(curve or (np.ones(0), np.ones(0)))
         factors.append(_beyond(system, group, collected))
         scaled.append(group > collected)
@@ -136,15 +129,16 @@ def _group(record: AllReduce | Nccl) -> int:
     return record.tp if isinstance(record, AllReduce) else record.num_gpus
 
 
-def _find(system, backend, version, record, shared) -> tuple[Curve | None, int]:
+def _find(database: Database, record: AllReduce | Nccl) -> tuple[Curve | None, int]:
     """Curve that answers and the group size it was collected at."""
+    system = database.system
     if isinstance(record, Nccl):
         return _find_library(system, record.quant, record.operation, record.num_gpus)
     if record.quant != ALLREDUCE_FORMAT or record.tp <= 1:
         return None, record.tp
     if system.gpus_per_node == RACK_NODE_GPUS and record.tp > RACK_CUSTOM_GPUS:
         return _find_library(system, ALLREDUCE_FORMAT, "all_reduce", record.tp)
-    table = load_allreduce(system, backend, version, shared)
+    table = load_allreduce(*database.where)
     collected = min(record.tp, max(table, default=record.tp))
     return table.get(collected), collected
 
@@ -188,7 +182,8 @@ def comm_latency(
     single = rows.single[:, None] > 0
     scaled = (rows.scaled[:, None] > 0) & (code != Provenance.MISSING)
     code = jnp.where(single, Provenance.NONE, jnp.where(scaled, Provenance.HELD, code))
-    return jnp.where(single, 0.0, latency * rows.factor[:, None]), code.astype(jnp.int32)
+    # Nothing is multiplied where nothing was measured: NaN times zero would reach the gradient.
+    return jnp.where(single, 0.0, jnp.where(single, 0.0, latency) * rows.factor[:, None]), code.astype(jnp.int32)
 
 
 def comm_sol(rows: CommRows, tokens: Float[Array, "row point"]) -> Float[Array, "row point"]:

@@ -19,11 +19,13 @@ from aicjax.interp.counts import pick
 from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
 from aicjax.interp.sites import NEIGHBOURS, NO_SITE, choose_sites, token_segments
 from aicjax.ops import scales
+from aicjax.ops.database import Database
 from aicjax.ops.records import Gemm
 from aicjax.ops.roofline import Hardware, dtype_index, gemm_sol_ms
 from aicjax.tables import first_rows, read_rows
 
 TABLE = "gemm_perf"
+CURVE_BUCKET = 64
 LEGACY_FORMATS = ("awq", "gptq")  # rows of formats that no mode uses
 
 
@@ -51,7 +53,7 @@ def table_format(mode: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def load_gemm(system: System, backend: str, version: str, mode: str, shared: bool = True) -> GemmSites | None:
+def load_gemm(system: System, backend: str, version: str, shared: bool, mode: str) -> GemmSites | None:
     """Measured shapes of one format, clamped to the roofline; None when nothing was measured."""
     rows = read_rows(system.name, backend, version, TABLE, shared)
     if rows is None:
@@ -135,32 +137,22 @@ class GemmRows(eqx.Module):
     scales: scales.ScaleRows
 
 
-def bind_gemm(
-    system: System,
-    backend: str,
-    version: str,
-    records: Sequence[Gemm],
-    *,
-    rows: int,
-    shared: bool = True,
-    measured: bool = True,
-) -> GemmRows:
+def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> GemmRows:
     """Rows for `records`, padded to `rows`.
 
     Args:
-        system, backend, version: Which tables.
+        database: Which tables.
         records: Distinct products; only shape and format matter.
         rows: Padded number of rows.
-        shared: Whether tables of other versions and backends fill gaps.
-        measured: Whether to read tables at all; without, only the roofline can be asked.
 
     Raises:
         MissingPeak: The system states no peak for a format.
     """
+    system = database.system
     for record in records:
         system.peak(quant.GEMM[record.quant].dtype)
-    modes = sorted({table_format(r.quant) for r in records}) if measured else []
-    tables = {mode: load_gemm(system, backend, version, mode, shared) for mode in modes}
+    modes = sorted({table_format(r.quant) for r in records}) if database.interpolates else []
+    tables = {mode: load_gemm(*database.where, mode) for mode in modes}
     found = [t for t in tables.values() if t is not None]
     knots = np.unique(np.concatenate([t.knots for t in found])) if found else np.ones(1)
     breaks = np.unique(np.concatenate([token_segments(t.first, t.last) for t in found])) if found else np.ones(1)
@@ -181,7 +173,7 @@ def bind_gemm(
         for at in np.argwhere(choice.site != NO_SITE):
             site = int(choice.site[tuple(at)])
             curve[row][tuple(at)] = used.setdefault((mode, site), len(used))
-    padded = -(-max(len(used), 1) // 32) * 32
+    padded = -(-max(len(used), 1) // CURVE_BUCKET) * CURVE_BUCKET
     dense = np.full((padded, knots.size), np.nan)
     sol = np.ones_like(dense)
     shape = np.ones((padded, 2))
@@ -217,7 +209,7 @@ def bind_gemm(
         curves=curves,
         knots=np.pad(knots.astype(np.float32), (0, width - knots.size), constant_values=PAD_KNOT),
         breaks=np.pad(breaks.astype(np.float32), (0, padded_segments - segments), constant_values=PAD_KNOT),
-        scales=scales.bind_scales(system, backend, version, records, rows=rows, shared=shared and measured),
+        scales=scales.bind_scales(database, records, rows=rows),
     )
 
 

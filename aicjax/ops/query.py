@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from aicjax._results import InputError, Provenance
-from aicjax.constants import OpConstants, load_constants
+from aicjax.constants import OpConstants, load_constants, traced
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div, point_bucket
 from aicjax.ops import attention, comm, gemm, traffic
 from aicjax.ops.attention_tables import backend_lanes
+from aicjax.ops.database import Database
 from aicjax.ops.records import (
     P2P,
     AllReduce,
@@ -29,7 +30,7 @@ from aicjax.ops.records import (
 )
 from aicjax.ops.roofline import Hardware, hardware_arrays
 
-MODES = ("SILICON", "SOL")
+MODES = ("SILICON", "SOL")  # modes that answer today
 PHASES = {ContextAttention: "context", GenerationAttention: "generation", EncoderAttention: "encoder"}
 
 
@@ -87,33 +88,32 @@ def operator_latency(
     """
     if mode not in MODES:
         raise InputError("mode", mode, f"one of {', '.join(MODES)}")
+    database = Database(system, backend, version, mode)
     if not ops:
         raise InputError("ops", ops, "at least one operator")
-    if constants is None:
-        constants = load_constants(backend).op
+    constants = traced(load_constants(backend).op if constants is None else constants)
     kind = type(ops[0])
     group = next((g for g in _GROUPS if kind in g), None)
     if group is None or not all(isinstance(op, group) for op in ops):
         raise InputError("ops", sorted({type(op).__name__ for op in ops}), "operators of one kind")
-    where, measured, size = (system, backend, version), mode == "SILICON", point_bucket(len(ops))
+    size = point_bucket(len(ops))
     hardware = hardware_arrays(system)
     if kind in PHASES:
         phase = PHASES[kind]
-        if lanes is None:
-            lanes = () if phase == "encoder" else backend_lanes(system, backend, version, phase)
-        rows = _bind_attention(where, phase, ops, lanes, size, measured)
+        lanes = backend_lanes(database, phase) if lanes is None else lanes
+        rows = _bind_attention(database, phase, ops, lanes, size)
         points = [_column("batch", batch, len(ops), size), _column("length", length, len(ops), size)]
         if phase == "context":
             points.append(_column("prefix", prefix, len(ops), size))
         latency, code, sol = _attention(rows, points, hardware, constants, phase)
     else:
-        rows = _bind(where, ops, size, measured)
+        rows = _bind(database, ops, size)
         splits = [_column("ops", [getattr(op, name, 1) for op in ops], len(ops), size) for name in _SPLITS]
         latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops), size), splits, hardware)
     scale = np.array([op.scale for op in ops])
     latency, sol, code = (np.asarray(x)[: len(ops), 0] for x in (latency, sol, code))
     sol = sol * scale
-    if not measured:
+    if not database.measured:
         return OpTimes(sol, sol, np.full(len(ops), Provenance.SOL))
     return OpTimes(latency * scale, sol, code)
 
@@ -137,15 +137,15 @@ def _column(name: str, values: Any, count: int, size: int) -> np.ndarray:
     return np.pad(column, (0, size - count), constant_values=1)[:, None]
 
 
-def _bind_attention(where, phase: str, ops: Sequence[Any], lanes: Sequence[str], size: int, measured: bool):
-    return attention.bind_attention(*where, phase=phase, records=ops, lane_order=lanes, rows=size, measured=measured)
+def _bind_attention(database: Database, phase: str, ops: Sequence[Any], lanes: Sequence[str], size: int):
+    return attention.bind_attention(database, phase, ops, lanes, rows=size)
 
 
-def _bind(where, ops: Sequence[Any], size: int, measured: bool):
+def _bind(database: Database, ops: Sequence[Any], size: int):
     if isinstance(ops[0], Gemm):
-        return gemm.bind_gemm(*where, records=ops, rows=size, measured=measured)
+        return gemm.bind_gemm(database, ops, rows=size)
     if isinstance(ops[0], AllReduce | Nccl):
-        return comm.bind_comm(*where, records=ops, rows=size, measured=measured)
+        return comm.bind_comm(database, ops, rows=size)
     return traffic.bind_traffic(ops, rows=size)
 
 

@@ -18,6 +18,7 @@ from aicjax._types import Array
 from aicjax.hardware import System
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
+from aicjax.ops.database import Database
 from aicjax.ops.records import Gemm
 from aicjax.tables import first_rows, read_rows
 
@@ -25,11 +26,11 @@ COMPUTE_TABLE = "computescale_perf"
 APPLY_TABLE = "scale_matrix_perf"
 STATIC = "fp8_static"
 TABLE_FORMAT = "fp8"
-KNOT_BUCKET = 16
+KNOT_BUCKET = 80  # the published tables have 74 token counts
 
 
 @functools.lru_cache(maxsize=32)
-def load_scale(system: System, backend: str, version: str, table: str, shared: bool = True):
+def load_scale(system: System, backend: str, version: str, shared: bool, table: str):
     """Knots of tokens, knots of k and latency [tokens, k] of one scale table; None when nothing was measured."""
     rows = read_rows(system.name, backend, version, table, shared)
     if rows is None:
@@ -69,9 +70,7 @@ class ScaleRows(eqx.Module):
     beyond: Float[Array, " row"]
 
 
-def bind_scales(
-    system: System, backend: str, version: str, records: Sequence[Gemm], *, rows: int, shared: bool
-) -> ScaleRows:
+def bind_scales(database: Database, records: Sequence[Gemm], *, rows: int) -> ScaleRows:
     """Scale curves for `records`, padded to `rows`. A static product without a table has NaN cost."""
     static = np.array([r.quant == STATIC for r in records] + [False] * (rows - len(records)), bool)
     beyond = np.ones(rows)
@@ -80,7 +79,7 @@ def bind_scales(
         needed = static & np.array(
             [table == COMPUTE_TABLE or r.low_precision_input for r in records] + [False] * (rows - len(records)), bool
         )
-        loaded = load_scale(system, backend, version, table, shared) if needed.any() else None
+        loaded = load_scale(*database.where, table) if database.interpolates and needed.any() else None
         if loaded is None:
             curves.append((np.ones(1), np.where(needed, np.nan, 0.0)[:, None]))
             continue

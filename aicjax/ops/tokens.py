@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 
 from aicjax._results import Provenance
 from aicjax._types import Array
-from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.ops.comm import CommRows, bind_comm, comm_latency, comm_sol
+from aicjax.ops.database import Database
 from aicjax.ops.gemm import GemmRows, bind_gemm, gemm_latency, gemm_sol
 from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl, Op, TokenOp
 from aicjax.ops.roofline import Hardware
@@ -50,16 +50,12 @@ def distinct(op: Op) -> Hashable:
     return dataclasses.replace(op, name="", scale=1.0), isinstance(op, Gemm) and op.last_token_only
 
 
-def bind_tokens(
-    system: System, backend: str, version: str, ops: Sequence[TokenOp], *, shared: bool = True, measured: bool = True
-) -> tuple[TokenRows, dict[Hashable, int]]:
+def bind_tokens(database: Database, ops: Sequence[TokenOp]) -> tuple[TokenRows, dict[Hashable, int]]:
     """Rows for all distinct operators, and the row of each.
 
     Args:
-        system, backend, version: Which tables.
+        database: Which tables.
         ops: Operators, repeats allowed.
-        shared: Whether tables of other versions and backends fill gaps.
-        measured: Whether to read tables; without, only rooflines can be asked.
     """
     firsts = {distinct(op): op for op in reversed(ops)}
     keys = list(dict.fromkeys(distinct(op) for op in ops))
@@ -78,13 +74,12 @@ def bind_tokens(
         offset += size
     listed = [*transform, *[(False, 1, 1)] * (-len(transform) % 2)]
     records: list[list[Any]] = [[firsts[k] for k in group] for group in groups]
-    where = (system, backend, version)
     rows = TokenRows(
         last_only=np.array([t[0] for t in listed], bool),
         divisor=np.array([t[1] for t in listed], np.int32),
         split=np.array([t[2] for t in listed], np.int32),
-        gemm=bind_gemm(*where, records[0], rows=sizes[0], shared=shared, measured=measured),
-        comm=bind_comm(*where, records[1], rows=sizes[1], shared=shared, measured=measured),
+        gemm=bind_gemm(database, records[0], rows=sizes[0]),
+        comm=bind_comm(database, records[1], rows=sizes[1]),
         traffic=bind_traffic(records[2], rows=sizes[2]),
         reads=tuple(reads),
     )

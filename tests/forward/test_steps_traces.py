@@ -67,7 +67,6 @@ def test_other_layouts_compile_nothing(evaluated):
     assert_compiles_nothing(bind_lists([*lists()[1:], lists()[0]]))
 
 
-@pytest.mark.xfail(reason="constants are Python floats, which a compiled program holds as they are")
 def test_another_constant_compiles_nothing(evaluated):
     constants = eqx.tree_at(
         lambda c: c.op.context_attention_extra_factor, evaluated.constants, replace_fn=lambda x: 2 * x

@@ -4,14 +4,20 @@
 import jax
 import numpy as np
 
-from aicjax.interp.hold import CANDIDATES, FAR_LOG2, HOLD_BLOCK, held_utilization
+from aicjax.interp.hold import CANDIDATES, FAR_LOG2, HOLD_BLOCK, Held, held_utilization
 from tests.oracles import grid as oracle
 
 TOLERANCE = 1e-4  # weights are differences of distances, in float32
 POINTS = 2 * HOLD_BLOCK
 LEAVES = 384
 
-held = jax.jit(held_utilization)
+
+def held(leaf_log2, leaf_utilization, places, needed):
+    """Utilisation of the queries of one stack."""
+    return search([Held(leaf_log2, leaf_utilization, places, needed)])[0]
+
+
+search = jax.jit(held_utilization)
 
 
 def large_table() -> dict[oracle.Point, float]:

@@ -30,7 +30,7 @@ EXTRA_FACTOR = load_constants("trtllm").op.context_attention_extra_factor
 
 @functools.cache
 def table(phase: str) -> AttentionTable:
-    loaded = load_attention(SYSTEM, *WHERE, phase)
+    loaded = load_attention(SYSTEM, *WHERE, True, phase)
     assert loaded is not None
     return loaded
 

@@ -15,6 +15,7 @@ from aicjax.ops.attention_tables import (
     load_attention,
     most_leaves,
 )
+from aicjax.ops.database import Database
 from aicjax.ops.records import ContextAttention, EncoderAttention, GenerationAttention
 from aicjax.tables.rows import Rows
 from tests.ops import made_up
@@ -43,7 +44,7 @@ def prefill_rows(*rows: tuple) -> Rows:
 
 def prefill_table(*rows: tuple) -> AttentionTable:
     with made_up.database(context_attention_perf=prefill_rows(*rows)):
-        table = load_attention(made_up.system(), *made_up.WHERE, "context")
+        table = load_attention(made_up.system(), *made_up.WHERE, True, "context")
     assert table is not None
     return table
 
@@ -105,7 +106,7 @@ def test_decode_points_are_raised_to_their_roofline_at_the_cached_length(kv):
     """The length of a decode point is its prompt and the tokens generated since."""
     system = made_up.system()
     with made_up.database(generation_attention_perf=decode_rows(1e-9, kv)):
-        table = load_attention(system, *made_up.WHERE, "generation")
+        table = load_attention(system, *made_up.WHERE, True, "generation")
     assert table is not None and table.inner.tolist() == [1024]
     slice_ = bind_attention_slice(system, table, 0, 8, most_leaves(table))
     peak, size = (system.peak("fp8"), 1) if kv == "fp8" else (system.peak("bfloat16"), 2)
@@ -134,4 +135,4 @@ def test_peak_is_asked_for_before_any_table():
     system = made_up.system(peak_flops={"bfloat16": 1e15})
     op = ContextAttention("attention", 1.0, 8, 8, 128, "fp8", "fp8")
     with made_up.database(), pytest.raises(MissingPeak, match="no peak for fp8"):
-        bind_attention(system, *made_up.WHERE, "context", [op], [], rows=1)
+        bind_attention(Database(system, *made_up.WHERE), "context", [op], [], rows=1)

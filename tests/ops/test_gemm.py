@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from aicjax._results import DataError, MissingPeak, Provenance
 from aicjax.hardware import System
+from aicjax.ops.database import Database
 from aicjax.ops.gemm import bind_gemm, gemm_latency, load_gemm
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import Gemm
@@ -49,7 +50,7 @@ def test_products_equal_the_oracle(points, roof):
     tokens = np.pad(tokens, (0, 2 * strategies.TOKENS + 1 - tokens.size), constant_values=tokens[-1])
     with made_up.database(gemm_perf=made_up.product_rows(points)):
         records = [Gemm("gemm", 1.0, n, k, "bfloat16") for n, k in shapes]
-        rows = bind_gemm(system, *made_up.WHERE, records, rows=len(records))
+        rows = bind_gemm(Database(system, *made_up.WHERE), records, rows=len(records))
     transform = np.zeros(len(records), np.int32)
     latency, code = kernel(rows, transform, tokens[None].astype(np.float32), hardware_arrays(system))
     table = sites.curves_by_rank(clamped(points, sol))
@@ -65,7 +66,7 @@ def test_first_of_repeated_rows_counts_and_rows_below_the_roofline_are_raised():
     system = made_up.system()
     points = [(1, 64, 64, 1.0), (1, 64, 64, 9.0), (4096, 64, 64, 1e-9)]
     with made_up.database(gemm_perf=made_up.product_rows(points)):
-        table = load_gemm(system, *made_up.WHERE, "bfloat16")
+        table = load_gemm(system, *made_up.WHERE, True, "bfloat16")
     assert table is not None
     assert table.knots.tolist() == [1, 4096]
     assert table.latency_ms[0].tolist() == [1.0, pytest.approx(roofline(system)(4096, 64, 64), rel=1e-12)]
@@ -82,7 +83,7 @@ def test_formats_do_not_mix_and_kernels_merge():
     )
     system = made_up.system()
     with made_up.database(gemm_perf=table):
-        loaded = {mode: load_gemm(system, *made_up.WHERE, mode) for mode in ("fp8", "bfloat16", "awq", "nvfp4")}
+        loaded = {mode: load_gemm(system, *made_up.WHERE, True, mode) for mode in ("fp8", "bfloat16", "awq", "nvfp4")}
     assert loaded["awq"] is None and loaded["nvfp4"] is None
     assert loaded["fp8"] is not None and loaded["bfloat16"] is not None
     assert loaded["fp8"].sites.tolist() == [[64, 64]]
@@ -95,7 +96,7 @@ def test_shapes_are_ranked_in_the_order_of_the_walk(keys):
     """First-met m, then n as first met under it, then k under both: not the order of rows, nor of shapes."""
     points = [(m, n, k, 1.0) for m, n, k in keys]
     with made_up.database(gemm_perf=made_up.product_rows(points)):
-        table = load_gemm(made_up.system(), *made_up.WHERE, "bfloat16")
+        table = load_gemm(made_up.system(), *made_up.WHERE, True, "bfloat16")
     assert table is not None
     assert list(map(tuple, table.sites.tolist())) == list(sites.curves_by_rank(points))
 
@@ -103,7 +104,7 @@ def test_shapes_are_ranked_in_the_order_of_the_walk(keys):
 def test_walk_order_differs_from_row_order():
     points = [(1, 8, 8, 1.0), (2, 16, 16, 1.0), (1, 32, 32, 1.0), (1, 8, 64, 1.0)]
     with made_up.database(gemm_perf=made_up.product_rows(points)):
-        table = load_gemm(made_up.system(), *made_up.WHERE, "bfloat16")
+        table = load_gemm(made_up.system(), *made_up.WHERE, True, "bfloat16")
     assert table is not None
     assert table.sites.tolist() == [[8, 8], [8, 64], [32, 32], [16, 16]]
 
@@ -193,10 +194,10 @@ def test_static_scales_without_a_scale_table_are_missing():
 def test_hole_in_a_scale_table_is_refused_by_name():
     table = made_up.rows(quant_dtype=["fp8"] * 3, m=[1, 1, 2], k=[64, 128, 64], latency=[1.0, 1.0, 1.0])
     with made_up.database(computescale_perf=table), pytest.raises(DataError, match="no row at m = 2, k = 128"):
-        load_scale(made_up.system(), *made_up.WHERE, "computescale_perf")
+        load_scale(made_up.system(), *made_up.WHERE, True, "computescale_perf")
 
 
 def test_peak_is_asked_for_before_any_table():
     system = made_up.system(peak_flops={"bfloat16": 1e15})
     with made_up.database(), pytest.raises(MissingPeak, match="no peak for fp4"):
-        bind_gemm(system, *made_up.WHERE, [Gemm("gemm", 1.0, 64, 64, "nvfp4")], rows=1)
+        bind_gemm(Database(system, *made_up.WHERE), [Gemm("gemm", 1.0, 64, 64, "nvfp4")], rows=1)

@@ -19,7 +19,7 @@ ROUNDING = 3e-6  # float32 rounding, where an inequality is exact in real number
 
 def products(form: str) -> tuple[list[Gemm], np.ndarray, np.ndarray]:
     """Sixteen measured shapes, their token counts and latency [shape, knot]."""
-    table = load_gemm(SYSTEM, *WHERE, form)
+    table = load_gemm(SYSTEM, *WHERE, True, form)
     assert table is not None
     chosen = np.linspace(0, len(table.sites) - 1, 16).astype(int)
     return (

@@ -13,6 +13,7 @@ from aicjax._results import MissingPeak, Provenance
 from aicjax.hardware import load_system
 from aicjax.ops import roofline
 from aicjax.ops.attention import bind_attention
+from aicjax.ops.database import Database
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import ContextAttention, Gemm, GenerationAttention
 from tests.oracles import rooflines
@@ -102,5 +103,5 @@ def test_format_without_a_stated_peak_is_an_error(mode, op, dtype):
 
 def test_decode_with_an_fp8_cache_needs_no_fp8_peak_on_hardware_that_multiplies_in_16_bits():
     op, system = GenerationAttention("attention", 1.0, 32, 8, 128, "fp8"), load_system("a100_sxm")
-    rows = bind_attention(system, "trtllm", "1.0.0", "generation", [op], [], rows=1, measured=False)
+    rows = bind_attention(Database(system, "trtllm", "1.0.0", "SOL"), "generation", [op], [], rows=1)
     assert rows.dtype.tolist() == [roofline.dtype_index("bfloat16")]

@@ -97,7 +97,7 @@ def test_attention_reads_the_lane_that_was_stored():
     rows = StoredRows.read(REFERENCES / f"{LANES}.parquet")
     case, found = OPERATORS[LANES], []
     for row in rows.records(np.arange(len(rows))):
-        table = load_attention(load_system(row["system"]), row["backend"], row["version"], row["phase"])
+        table = load_attention(load_system(row["system"]), row["backend"], row["version"], True, row["phase"])
         record = case.record(row)
         assert table is not None and isinstance(record, AttentionOp)
         index = table.find(row["lane_order"].split("|"), slice_key(record))

@@ -8,6 +8,7 @@ import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.hardware import load_system
+from aicjax.ops.database import Database
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl
 from aicjax.ops.roofline import hardware_arrays
@@ -34,7 +35,7 @@ kernels = {"SILICON": jax.jit(token_latency), "SOL": jax.jit(token_sol)}
 
 
 def test_rows_equal_single_queries_at_their_own_count():
-    rows, place = bind_tokens(SYSTEM, *WHERE, OPS)
+    rows, place = bind_tokens(Database(SYSTEM, *WHERE), OPS)
     for mode, kernel in kernels.items():
         latency, code = kernel(rows, TOKENS, LAST, hardware_arrays(SYSTEM))
         for op in OPS:
@@ -49,7 +50,7 @@ def test_rows_equal_single_queries_at_their_own_count():
 
 def test_operators_that_differ_in_name_or_scale_alone_share_a_row():
     twin = dataclasses.replace(OPS[1], name="other_gemm", scale=2.0)
-    _, place = bind_tokens(SYSTEM, *WHERE, [*OPS, twin, *OPS])
+    _, place = bind_tokens(Database(SYSTEM, *WHERE), [*OPS, twin, *OPS])
     assert len(place) == len(OPS)
     assert distinct(twin) == distinct(OPS[1])
 
@@ -57,12 +58,12 @@ def test_operators_that_differ_in_name_or_scale_alone_share_a_row():
 def test_vocabulary_projection_is_a_row_of_its_own():
     """The same shape as another product, on the last tokens alone."""
     assert distinct(OPS[4]) != distinct(OPS[1])
-    _, place = bind_tokens(SYSTEM, *WHERE, OPS)
+    _, place = bind_tokens(Database(SYSTEM, *WHERE), OPS)
     assert place[distinct(OPS[4])] != place[distinct(OPS[1])]
 
 
 def test_rooflines_need_no_tables():
-    rows, _ = bind_tokens(dataclasses.replace(SYSTEM, name="nowhere"), *WHERE, OPS, measured=False)
+    rows, _ = bind_tokens(Database(dataclasses.replace(SYSTEM, name="nowhere"), *WHERE, "SOL"), OPS)
     latency, code = kernels["SOL"](rows, TOKENS, LAST, hardware_arrays(SYSTEM))
     assert np.isfinite(np.asarray(latency)).all()
     assert (np.asarray(code) == Provenance.SOL).all()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which measurements answer for operators, and what may stand in where there is none."""
+
+from dataclasses import dataclass
+
+from aicjax._results import InputError
+from aicjax.hardware import System
+
+MODES = ("SILICON", "HYBRID", "EMPIRICAL", "SOL")
+TRANSFERS = {
+    "off": (),
+    "conservative": ("xshape",),
+    "balanced": ("xshape", "xquant"),
+    "aggressive": ("xshape", "xquant", "xprofile", "xop"),
+}
+KINDS = TRANSFERS["aggressive"]
+
+
+@dataclass(frozen=True)
+class Database:
+    """Tables of one system and engine version in one mode.
+
+    Attributes:
+        system: The hardware.
+        backend: Serving framework.
+        version: Its version, resolved.
+        mode: `SILICON` measured tables alone; `HYBRID` estimates where they miss; `EMPIRICAL` estimates alone; `SOL`
+            rooflines.
+        transfers: Kinds of transfer an estimate may use, of `KINDS`.
+    """
+
+    system: System
+    backend: str
+    version: str
+    mode: str = "SILICON"
+    transfers: tuple[str, ...] = KINDS
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InputError("mode", self.mode, f"one of {', '.join(MODES)}")
+
+    @property
+    def measured(self) -> bool:
+        """Whether tables are read at all."""
+        return self.mode != "SOL"
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether measured tables answer by interpolation."""
+        return self.mode in ("SILICON", "HYBRID")
+
+    @property
+    def estimates(self) -> bool:
+        """Whether utilisation of measured points answers, alone or where interpolation misses."""
+        return self.mode in ("HYBRID", "EMPIRICAL")
+
+    @property
+    def shared(self) -> bool:
+        """Whether tables of other versions and backends fill gaps: estimates calibrate on the version's own rows."""
+        return self.mode in ("SILICON", "HYBRID")
+
+    @property
+    def where(self) -> tuple[System, str, str, bool]:
+        """What a table is loaded by."""
+        return self.system, self.backend, self.version, self.shared
+
+
+def transfer_kinds(policy: str | None) -> tuple[str, ...]:
+    """Kinds of transfer that a policy allows: a preset, or a comma list of presets and kinds; all when None.
+
+    Raises:
+        InputError: An unknown word.
+    """
+    if policy is None:
+        return KINDS
+    allowed: set[str] = set()
+    for word in policy.split(","):
+        name = word.strip()
+        if name not in TRANSFERS and name not in KINDS:
+            raise InputError("transfer_policy", name, f"one of {', '.join([*TRANSFERS, *KINDS])}, or a comma list")
+        allowed |= set(TRANSFERS.get(name, (name,)))
+    return tuple(kind for kind in KINDS if kind in allowed)
