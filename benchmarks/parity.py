@@ -70,11 +70,11 @@ class FileReport:
         """The worst rows in words: kinds of wrong verdicts with a row of each, then the largest errors."""
         comparison, error = self.comparison, np.nan_to_num(self.comparison.relative_error, nan=0.0, posinf=np.inf)
         wrong: dict[str, list[int]] = {}
-        for at in np.flatnonzero(comparison.wrong):
+        for at in np.flatnonzero(comparison.wrong).tolist():
             pair = comparison.mismatch[at] or f"{comparison.wanted[at]} / {comparison.found[at]}"
             wrong.setdefault(f"stored / ours: {pair}", []).append(at)
         told = [f"    {len(rows)} rows, {what}{self._facts(rows[0])}" for what, rows in wrong.items()]
-        for at in np.argsort(-error, kind="stable")[:count]:
+        for at in np.argsort(-error, kind="stable")[:count].tolist():
             if error[at] > 0:
                 pair = f"{comparison.wanted_value[at]:.8g} / {comparison.found_value[at]:.8g}"
                 told.append(f"    {error[at]:.1e} in {comparison.column[at]}, stored / ours: {pair}{self._facts(at)}")

@@ -3,7 +3,7 @@
 
     python repeat_call.py MODULE FUNCTION REPEATS ARGUMENT...
 
-Prints a JSON list of [wall s, CPU s], without the first call, which loads and compiles. What the calls print is dropped.
+Prints a JSON list of [wall s, CPU s], without the first call, which loads and compiles. What the calls print is lost.
 """
 
 import contextlib

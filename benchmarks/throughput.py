@@ -15,7 +15,9 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
+import jax
 import numpy as np
 
 from aicjax.explore import SearchRequest
@@ -23,17 +25,20 @@ from aicjax.explore.agg_sweep import plan_agg_sweep, sweep_points
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.grid import load_grid
 from aicjax.explore.roles import Worker, deploy, worker
+from aicjax.explore.space import Role
 from aicjax.explore.static_sweep import plan_static_sweep, static_frame, static_points
 from aicjax.forward.memory import Verdict
 from aicjax.models import Parallel
 from benchmarks.timing import CompileClock, machine, median_time, peak_memory_bytes, timed
 
+Backend = Literal["trtllm", "vllm", "sglang"]
+
 BATCHES = range(1, 1025)
 CTX_TOKENS = range(64, 16384 + 1, 64)
 PREFILL_BATCHES = range(1, 129)
 LAYOUTS = tuple(Parallel(tp) for tp in (1, 2, 4, 8))
-LOAD = {"isl": 4000, "osl": 500, "prefix": 500}
-ENGINES = (  # model, system, backend; the first alone, then all
+ISL, OSL, PREFIX = 4000, 500, 500
+ENGINES: tuple[tuple[str, str, Backend], ...] = (  # model, system, backend; the first alone, then all
     ("Qwen/Qwen3-32B-FP8", "h200_sxm", "trtllm"),
     ("meta-llama/Meta-Llama-3.1-70B", "h100_sxm", "vllm"),
     ("Qwen/Qwen3-8B", "b200_sxm", "sglang"),
@@ -64,7 +69,7 @@ class Rate:
     checksum: float
 
 
-def agg_points(model: str, system: str, backend: str) -> tuple[int, int, float]:
+def agg_points(model: str, system: str, backend: Backend) -> tuple[int, int, float]:
     """Estimates of a whole (layout, batch, ctx_tokens) grid: points, those that fit, and a checksum."""
     target, engine = _worker(model, system, backend, "agg"), Evaluation()
     sweep = plan_agg_sweep(target, BATCHES, CTX_TOKENS, engine.add(target))
@@ -73,10 +78,10 @@ def agg_points(model: str, system: str, backend: str) -> tuple[int, int, float]:
     return points.verdict.size, int((points.verdict == Verdict.FITS).sum()), float(times)
 
 
-def disagg_candidates(model: str, system: str, backend: str) -> tuple[int, int, float]:
+def disagg_candidates(model: str, system: str, backend: Backend) -> tuple[int, int, float]:
     """Rows of prefill and decode workers over batches: rows, those that fit, and a checksum."""
     engine, stride = Evaluation(), load_grid().disagg.decode_stride
-    prefill, decode = (_worker(model, system, backend, role) for role in ("prefill", "decode"))
+    prefill, decode = _worker(model, system, backend, "prefill"), _worker(model, system, backend, "decode")
     sweeps = (
         plan_static_sweep(prefill, "static_ctx", PREFILL_BATCHES, engine.add(prefill), stride),
         plan_static_sweep(decode, "static_gen", BATCHES, engine.add(decode), stride),
@@ -100,7 +105,8 @@ def measure(call: Callable[[], tuple[int, int, float]], clock: CompileClock, rep
 
 
 def run(repeats: int) -> dict[str, object]:
-    """All measurements."""
+    """All measurements; kernels are compiled anew, as on the first start of a machine."""
+    jax.config.update("jax_enable_compilation_cache", False)
     clock = CompileClock()
 
     def everything() -> tuple[int, int, float]:
@@ -147,8 +153,8 @@ def report(results: dict) -> str:
     return "\n".join([*lines, ", ".join(f"{name} {value}" for name, value in results["machine"].items())])
 
 
-def _worker(model: str, system: str, backend: str, role) -> Worker:
-    request = SearchRequest(model_path=model, system=system, backend=backend, **LOAD)
+def _worker(model: str, system: str, backend: Backend, role: Role) -> Worker:
+    request = SearchRequest(model_path=model, system=system, backend=backend, isl=ISL, osl=OSL, prefix=PREFIX)
     return worker(deploy(request, role, backend), LAYOUTS)
 
 

@@ -29,9 +29,9 @@ class CompileClock:
         self.seconds = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._add)
 
-    def _add(self, event: str, duration: float, **_: object) -> None:
+    def _add(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event.startswith(_COMPILE_EVENTS):
-            self.seconds += duration
+            self.seconds += duration_secs
 
 
 def timed(call: Callable[[], _T]) -> tuple[_T, Timing]:

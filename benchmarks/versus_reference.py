@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time of the same searches in this program and in AIConfigurator 0.12.0.
 
-Each search runs as a fresh command, with an empty and with a filled cache of compiled kernels (AIConfigurator has none),
-and repeatedly within one process. The programs take turns; times are medians. That the answers agree is shown by
-`benchmarks.parity`.
+Each search runs as a fresh command, with an empty and with a filled cache of compiled kernels (AIConfigurator has
+none), and repeatedly within one process. The programs take turns; times are medians. That the answers agree is shown
+by `benchmarks.parity`.
 
     python -m benchmarks.versus_reference --reference-python PYTHON [--repeats N] [--json]
 

@@ -98,7 +98,7 @@ def _compare_operators(
                 name = term.label or name
                 found[row][name] = found[row].get(name, 0.0) + weight * ms
     for row in at[comparison.answered[at]].tolist():
-        stored, ours = json.loads(rows["per_op_json"][row] or "{}"), found[row]
+        stored, ours = json.loads(str(rows["per_op_json"][row]) or "{}"), found[row]
         for name in stored.keys() | ours.keys():
             comparison.number(np.array([row]), name, stored.get(name, 0.0), ours.get(name, 0.0))
 

@@ -27,7 +27,6 @@ from benchmarks.parity_cases.stored import StoredRows
 
 Record = Callable[[dict[str, Any]], Op]
 Where = tuple[System, str, str]
-_LEAST_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -79,12 +78,10 @@ class Operators:
             return latency_ms, peak
 
     def _ask(self, rows: StoredRows, where: Where, options: dict[str, Any]) -> np.ndarray:
-        """Latency of each row; rows are repeated up to a bucket, so that like sizes share one compiled kernel."""
-        count = len(rows)
-        bucket = np.arange(max(_LEAST_ROWS, 1 << (count - 1).bit_length())) % count
-        ops = [self.record(row) for row in rows.records(bucket)]
-        points = {argument: rows[column][bucket] for argument, column in self.points.items() if column in rows}
-        return operator_latency(*where, ops, **points, **options).latency_ms[:count]
+        """Latency of each row."""
+        ops = [self.record(row) for row in rows.records(np.arange(len(rows)))]
+        points = {argument: rows[column] for argument, column in self.points.items() if column in rows}
+        return operator_latency(*where, ops, **points, **options).latency_ms
 
 
 def _gemm(row: dict[str, Any]) -> Op:
