@@ -91,7 +91,7 @@ def operator_latency(
     database = Database(system, backend, version, mode)
     if not ops:
         raise InputError("ops", ops, "at least one operator")
-    constants = traced(load_constants(backend).op if constants is None else constants)
+    known: OpConstants = traced(load_constants(backend).op if constants is None else constants)
     kind = type(ops[0])
     group = next((g for g in _GROUPS if kind in g), None)
     if group is None or not all(isinstance(op, group) for op in ops):
@@ -105,7 +105,7 @@ def operator_latency(
         points = [_column("batch", batch, len(ops), size), _column("length", length, len(ops), size)]
         if phase == "context":
             points.append(_column("prefix", prefix, len(ops), size))
-        latency, code, sol = _attention(rows, points, hardware, constants, phase)
+        latency, code, sol = _attention(rows, points, hardware, known, phase)
     else:
         rows = _bind(database, ops, size)
         splits = [_column("ops", [getattr(op, name, 1) for op in ops], len(ops), size) for name in _SPLITS]
