@@ -1,95 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds in blocks: which points a block searches never shows in an answer."""
+"""Holds on a table of many points: which of them a block of queries searches never shows in an answer.
 
-from collections.abc import Sequence
+The table is asked for a head count that it lacks, so that every query is held.
+"""
 
-import jax
 import numpy as np
 
-from aicjax.interp.hold import CANDIDATES, FAR_LOG2, HOLD_BLOCK, Held, held_utilization
-from tests.oracles import grid as oracle
+from aicjax._results import Provenance
+from aicjax.interp.hold import CANDIDATES, HOLD_BLOCK
+from tests.interp.grids import ROOF, ask, bound, check_against_oracle, rates_of
+from tests.strategies import GridTable
 
-TOLERANCE = 1e-4  # weights are differences of distances, in float32
 POINTS = 2 * HOLD_BLOCK
 LEAVES = 384
 
 
-def held(leaf_log2, leaf_utilization, places, needed):
-    """Utilisation of the queries of one stack."""
-    return search([Held(leaf_log2, leaf_utilization, places, needed)])[0]
-
-
-search = jax.jit(held_utilization)
-
-
-def large_table() -> dict[oracle.Point, float]:
-    """Utilisation at more points than a block keeps as candidates, on a jittered lattice of three axes."""
+def large_table(head: float = 7.0) -> GridTable:
+    """More points than a block keeps as candidates, unevenly spaced, with holes."""
     rng = np.random.default_rng(3)
-    lattice = np.stack(np.meshgrid([0.25, 1, 4], 2.0 ** np.arange(4, 15), 2.0 ** np.arange(0, 9)), -1).reshape(-1, 3)
-    points = lattice * 2 ** rng.uniform(-0.2, 0.2, lattice.shape)
-    assert len(points) > 2 * CANDIDATES
-    return {tuple(p): float(u) for p, u in zip(points.tolist(), rng.uniform(0.1, 1.2, len(points)), strict=True)}
+    knots = tuple(
+        np.round(2.0 ** np.arange(low, high) * rng.uniform(0.8, 1.2, high - low)) for low, high in ((4, 16), (3, 13))
+    )
+    latency = rng.uniform(0.1, 10.0, (3, 12, 10))
+    latency[rng.random(latency.shape) < 0.1] = np.nan
+    table = GridTable(np.array([8.0, 24.0, 64.0]), knots, latency, head)
+    assert LEAVES >= len(table.points) > 2 * CANDIDATES
+    return table
 
 
-def stack(table: dict[oracle.Point, float], places: Sequence[np.ndarray], needed: np.ndarray) -> Held:
-    """Points by coordinates, the outermost as a ratio to the value asked for, and queries on the other axes."""
-    leaves = np.full((1, 1 + len(places), LEAVES), FAR_LOG2, np.float32)
-    leaves[0, :, : len(table)] = np.log2(np.array(list(table))).T
-    utilization = np.zeros((1, LEAVES), np.float32)
-    utilization[0, : len(table)] = list(table.values())
-    return Held(leaves, utilization, tuple(np.log2(x).astype(np.float32)[None] for x in places), needed[None])
-
-
-def answers(table: dict[oracle.Point, float], outer: np.ndarray, inner: np.ndarray, needed: np.ndarray) -> np.ndarray:
-    return np.asarray(held([stack(table, (outer, inner), needed)])[0])[0]
-
-
-def check(outer: np.ndarray, inner: np.ndarray) -> None:
+def check(queries: np.ndarray) -> None:
     table = large_table()
-    got = answers(table, outer, inner, np.ones(POINTS, bool))
-    latency = {point: 1.0 / utilization for point, utilization in table.items()}  # under a roofline of one
-    want = [1 / oracle.hold(latency, (1.0, o, i), lambda *_: 1.0)[0] for o, i in zip(outer, inner, strict=True)]
-    np.testing.assert_allclose(got, want, rtol=TOLERANCE)
+    latency, code = ask([bound(table, ROOF, LEAVES)], [table], queries, rates_of(ROOF))
+    assert (np.asarray(code) == Provenance.HELD).all()
+    check_against_oracle(table, ROOF, queries, (np.asarray(latency[0]), np.asarray(code[0])))
 
 
 def test_close_queries_find_their_anchors_among_candidates():
     rng = np.random.default_rng(5)
-    check(20000.0 * 2 ** rng.uniform(-0.3, 0.3, POINTS), 200.0 * 2 ** rng.uniform(-0.3, 0.3, POINTS))
+    check(np.array([[20000.0], [200.0]]) * 2 ** rng.uniform(-0.3, 0.3, (2, POINTS)))
 
 
 def test_scattered_queries_find_their_anchors_among_all_points():
     rng = np.random.default_rng(6)
-    check(2 ** rng.uniform(0, 18, POINTS), 2 ** rng.uniform(-2, 11, POINTS))
+    check(2 ** np.stack([rng.uniform(0, 18, POINTS), rng.uniform(-2, 15, POINTS)]))
 
 
 def test_far_queries_find_their_anchors():
     rng = np.random.default_rng(8)
-    check(2 ** rng.uniform(25, 26, POINTS), 2 ** rng.uniform(-12, -11, POINTS))
+    check(2 ** np.stack([rng.uniform(19, 20, POINTS), rng.uniform(-8, -7, POINTS)]))
 
 
-def test_block_that_needs_nothing_is_skipped():
-    at = np.full(POINTS, 3.0)
-    got = answers(large_table(), at, at, np.arange(POINTS) >= HOLD_BLOCK)
-    assert np.isnan(got[:HOLD_BLOCK]).all()
-    assert np.isfinite(got[HOLD_BLOCK:]).all()
-
-
-def test_stacks_of_other_lengths_and_axes_answer_as_if_alone():
-    rng = np.random.default_rng(9)
-    needed = np.ones(POINTS, bool)
-    pairs = stack(large_table(), 2 ** rng.uniform(0, 18, (2, POINTS)), needed)
-    few = {(1.0, 2.0**a, 2.0**b, 2.0**c): 1.0 + a + b / 3 + c / 9 for a in range(3) for b in range(3) for c in range(3)}
-    triples = stack(few, 2 ** rng.uniform(-2, 5, (3, 70)), np.ones(70, bool))
-    short = Held(triples.leaf_log2[..., :64], triples.leaf_utilization[..., :64], *triples[2:])
-    for asked, alone in zip(held([pairs, short]), (held([pairs])[0], held([triples])[0]), strict=True):
-        np.testing.assert_allclose(asked, alone, rtol=1e-6)
-    want = [
-        1 / oracle.hold({p: 1 / u for p, u in few.items()}, (1.0, *q), lambda *_: 1.0)[0]
-        for q in zip(*_counts(short), strict=True)
-    ]
-    np.testing.assert_allclose(held([triples])[0][0], want, rtol=TOLERANCE)
-
-
-def _counts(asked: Held) -> list[list[float]]:
-    """Coordinates of the queries."""
-    return [(2.0 ** place[0].astype(np.float64)).tolist() for place in asked.places]
+def test_queries_that_need_no_hold_do_not_mind_their_neighbours():
+    """A block of measured points, then a block that mixes them with points beyond the range."""
+    table = large_table(head=24.0)
+    measured = np.array([point[1:] for point in table.points if point[0] == 24.0])[:HOLD_BLOCK]
+    beyond = measured * np.where(np.arange(HOLD_BLOCK) % 2, 1.0, 1e4)[:, None]
+    latency, code = ask([bound(table, ROOF, LEAVES)], [table], np.concatenate([measured, beyond]).T, rates_of(ROOF))
+    want = [table.points[24.0, length, batch] for length, batch in measured.tolist()]
+    np.testing.assert_array_equal(latency[0][:HOLD_BLOCK], np.array(want, np.float32))
+    np.testing.assert_array_equal(latency[0][HOLD_BLOCK + 1 :: 2], np.array(want[1::2], np.float32))
+    assert (np.asarray(code[0])[HOLD_BLOCK::2] == Provenance.HELD).all()
