@@ -2,5 +2,51 @@
 """Grouped-query attention with experts in every layer: Mixtral, Qwen2/3-MoE, gpt-oss, MiniMax-M2."""
 
 from aicjax.models.families.base import Family, mixture
+from aicjax.models.families.blocks import (
+    Phase,
+    grouped_attention,
+    grouped_attention_block,
+    kv_layer_bytes,
+    phases,
+)
+from aicjax.models.families.experts import STEEP_LOAD, routed_experts
+from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.model import ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import Op, OpLists
 
-MOE = Family("MOE", mixture, context_parallel_backends=("sglang",))
+_WINDOWS = {"GptOssForCausalLM": 128}  # tokens that every other layer sees
+
+
+def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    """Operators of a prefill and of a decode step; sums over attention ranks are part of the expert exchange."""
+    context, generation = phases(model, parallel, quantisation, backend, nextn)
+    return OpLists(context=_decoder(context), generation=_decoder(generation))
+
+
+def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
+    """Keys and values of every layer, where layers alternate up to the window in one half of them."""
+    layer_bytes = kv_layer_bytes(model, parallel, quantisation)
+    window = _WINDOWS.get(model.architecture)
+    if window is None:
+        return KvCache((KvTerm(layer_bytes * model.layers),))
+    windowed = model.layers // 2
+    return KvCache((KvTerm(layer_bytes * windowed, window), KvTerm(layer_bytes * (model.layers - windowed))))
+
+
+def _decoder(phase: Phase) -> tuple[Op, ...]:
+    tp, every = phase.parallel.tp, phase.every
+    window = _WINDOWS.get(phase.model.architecture)
+    return (
+        *(() if window is None else (grouped_attention(phase, every / 2, window),)),
+        phase.embedding(tp),
+        *grouped_attention_block(phase, every if window is None else every / 2),
+        *routed_experts(phase, every, STEEP_LOAD, cp=phase.parallel.cp if phase.prefill else 1),
+        *(() if phase.prefill else (phase.logits(),)),  # prefills of this family are priced without it
+        phase.all_reduce("embedding_ar", phase.once),
+        phase.hand_over(),
+    )
+
+
+MOE = Family("MOE", mixture, op_lists=op_lists, kv_cache=kv_cache, context_parallel_backends=("sglang",))
