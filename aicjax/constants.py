@@ -19,6 +19,8 @@ class OpConstants(eqx.Module):
     """Numbers of single operators; meaning, unit and source in the constants file."""
 
     context_attention_extra_factor: float
+    moe_balanced_share: float
+    moe_format_efficiency: Mapping[str, float]
 
 
 class MemoryConstants(eqx.Module):
