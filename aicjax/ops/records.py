@@ -8,6 +8,28 @@ tokens with ceil (context parallel); `token_divisor` divides them first, with fl
 from dataclasses import dataclass
 
 from aicjax import quant
+from aicjax.ops.dsv4_records import Dsv4Context as Dsv4Context
+from aicjax.ops.dsv4_records import Dsv4Generation as Dsv4Generation
+from aicjax.ops.dsv4_records import Dsv4Shape as Dsv4Shape
+from aicjax.ops.latent_records import ContextMla as ContextMla
+from aicjax.ops.latent_records import DsaContext as DsaContext
+from aicjax.ops.latent_records import DsaGeneration as DsaGeneration
+from aicjax.ops.latent_records import DsaShape as DsaShape
+from aicjax.ops.latent_records import GenerationMla as GenerationMla
+from aicjax.ops.latent_records import MlaBmm as MlaBmm
+from aicjax.ops.latent_records import MlaModuleContext as MlaModuleContext
+from aicjax.ops.latent_records import MlaModuleGeneration as MlaModuleGeneration
+from aicjax.ops.latent_records import WideEpContextMla as WideEpContextMla
+from aicjax.ops.latent_records import WideEpGenerationMla as WideEpGenerationMla
+from aicjax.ops.moe_records import MegaMoe as MegaMoe
+from aicjax.ops.moe_records import Moe as Moe
+from aicjax.ops.moe_records import MoeAllToAll as MoeAllToAll
+from aicjax.ops.moe_records import MoeDispatch as MoeDispatch
+from aicjax.ops.moe_records import MoeExpertCompute as MoeExpertCompute
+from aicjax.ops.recurrent_records import Gdn as Gdn
+from aicjax.ops.recurrent_records import Kda as Kda
+from aicjax.ops.recurrent_records import Mamba2 as Mamba2
+from aicjax.ops.recurrent_records import Mhc as Mhc
 
 
 @dataclass(frozen=True)
@@ -149,9 +171,43 @@ class P2P:
     weight_bytes: float = 0.0
 
 
-TokenOp = Gemm | Elementwise | Embedding | AllReduce | Nccl | P2P
+MoeOp = Moe | MoeDispatch | MoeAllToAll | MoeExpertCompute | MegaMoe
+TokenOp = Gemm | Elementwise | Embedding | AllReduce | Nccl | P2P | MoeOp | Mhc
 AttentionOp = ContextAttention | GenerationAttention | EncoderAttention
-Op = TokenOp | AttentionOp
+MlaOp = ContextMla | GenerationMla | MlaBmm | MlaModuleContext | MlaModuleGeneration
+WideEpMlaOp = WideEpContextMla | WideEpGenerationMla
+RecurrentOp = Mamba2 | Gdn | Kda
+SparseOp = DsaContext | DsaGeneration | Dsv4Context | Dsv4Generation
+SequenceOp = AttentionOp | SparseOp | MlaOp | WideEpMlaOp | RecurrentOp
+Op = TokenOp | SequenceOp
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Two chains of operators that run at the same time: the longer one counts."""
+
+    name: str
+    first: "tuple[Op | Overlap | Fallback, ...]"
+    second: "tuple[Op | Overlap | Fallback, ...]"
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of weights of both chains."""
+        return sum(op.weight_bytes for op in (*self.first, *self.second))
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """An operator measured as a whole, and the chain that stands in where its shape was not measured."""
+
+    name: str
+    primary: "Op"
+    fallback: "tuple[Op | Overlap | Fallback, ...]"
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of weights: the primary's own, or the chain's where it states none."""
+        return self.primary.weight_bytes or sum(op.weight_bytes for op in self.fallback)
 
 
 @dataclass(frozen=True)
@@ -164,6 +220,6 @@ class OpLists:
         encoder: Operators of a vision encoder; empty for text models.
     """
 
-    context: tuple[Op, ...]
-    generation: tuple[Op, ...]
+    context: tuple[Op | Overlap | Fallback, ...]
+    generation: tuple[Op | Overlap | Fallback, ...]
     encoder: tuple[Op, ...] = ()
