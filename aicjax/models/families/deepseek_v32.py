@@ -4,8 +4,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from aicjax import quant
 from aicjax.models.families.base import Family, mixture
-from aicjax.models.model import ConfigFields
+from aicjax.models.families.blocks import BYTES_16BIT, Phase, phases
+from aicjax.models.families.exceptions import PROJECTIONS, keeps_shared_expert, projection_quants
+from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.model import ConfigFields, ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import DsaContext, DsaGeneration, DsaShape, Op, OpLists, Overlap
 
 _REQUIRED = (
     "q_lora_rank",
@@ -17,6 +25,14 @@ _REQUIRED = (
     "index_n_heads",
     "index_topk",
 )
+
+# Widths the attention blocks were measured with, by architecture; the first stands for any other.
+SHAPES = {
+    "DeepseekV32ForCausalLM": DsaShape(7168, 1536, 512, 128, 64, 128, index_heads=64, index_dim=128, index_topk=2048),
+    "GlmMoeDsaForCausalLM": DsaShape(6144, 2048, 512, 192, 64, 256, index_heads=32, index_dim=128, index_topk=2048),
+}
+_INDEX_BLOCK = 128  # cached indexer values that share one scale
+_SCALE_BYTES = 4
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, Any]:
@@ -37,11 +53,63 @@ def _indexer_fraction(fields: ConfigFields) -> float:
     return (fields.layers - skipped) / fields.layers
 
 
+def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    """Operators of a prefill and of a decode step: every layer has experts and one shared expert."""
+    context, generation = phases(model, parallel, quantisation, backend, nextn)
+    return OpLists(context=_decoder(context), generation=_decoder(generation))
+
+
+def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
+    """A latent vector, its rotated keys in 16 bits and an 8-bit indexer key with scales, whole on every GPU."""
+    facts, element_bytes = model.extra, quant.KVCACHE[quantisation.kvcache].bytes
+    latent = facts["kv_lora_rank"] * element_bytes + facts["qk_rope_head_dim"] * BYTES_16BIT
+    index = facts["index_head_dim"] + -(-facts["index_head_dim"] // _INDEX_BLOCK) * _SCALE_BYTES
+    return KvCache((KvTerm((latent + index) * model.layers),))
+
+
+def _decoder(phase: Phase) -> tuple[Op | Overlap, ...]:
+    model, parallel, every, phase = phase.model, phase.parallel, phase.every, phase.whole
+    hidden, cp = model.hidden_size, parallel.cp if phase.prefill else 1
+    kept = "bfloat16" if keeps_shared_expert(model) else None
+    routed = routed_experts(phase, every, LOAD, cp=parallel.cp, context=phase.prefill)
+    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size, parallel.moe_tp, kept)
+    return (
+        phase.embedding(),
+        phase.elementwise("add_norm_1", every, 2 * hidden, 2 * hidden, token_divisor=cp),
+        attention_block(phase),
+        phase.elementwise("add_norm_2", every, 2 * hidden, 2 * hidden, token_divisor=cp),
+        *beside_shared(phase, routed, shared),
+        phase.logits(),
+        phase.hand_over(),
+    )
+
+
+def attention_block(phase: Phase) -> DsaContext | DsaGeneration:
+    """The measured block, projections included; it stands for the one format of all, or else for the output's."""
+    model, modes = phase.model, phase.quantisation
+    quants = tuple(projection_quants(model, modes.gemm)[part] for part in PROJECTIONS)
+    facts = {
+        "name": f"{phase.name}_attention",
+        "scale": phase.every,
+        "num_heads": model.num_heads // phase.parallel.tp,
+        "kv_quant": modes.kvcache,
+        "fmha_quant": modes.fmha,
+        "gemm_quant": quants[PROJECTIONS.index("o")],
+        "architecture": model.architecture,
+        "shape": SHAPES.get(model.architecture, SHAPES["DeepseekV32ForCausalLM"]),
+        "projection_quants": quants,
+        "full_fraction": model.extra["indexer_fraction"] if phase.backend == "sglang" else 1.0,
+    }
+    return DsaContext(**facts, cp=phase.parallel.cp) if phase.prefill else DsaGeneration(**facts)
+
+
 _MODULE = (("dsa_context_module_perf", "mla_dtype"),)
 DEEPSEEKV32 = Family(
     "DEEPSEEKV32",
     mixture,
     _extra,
+    op_lists,
+    kv_cache,
     context_parallel_backends=("sglang",),
     prefill_tables=dict.fromkeys(("trtllm", "vllm", "sglang"), _MODULE),
 )

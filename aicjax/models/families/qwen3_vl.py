@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A vision encoder in front of a dense or an expert decoder: Qwen3-VL."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from aicjax._results import DataError
+from aicjax.models.families import llama, moe
 from aicjax.models.families.base import Family, dense, mixture
-from aicjax.models.model import ConfigFields
+from aicjax.models.families.vision import encoder_ops
+from aicjax.models.model import ConfigFields, ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import OpLists
 
 _REQUIRED = (
     "depth",
@@ -34,5 +40,13 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
     return {f"vision_{key}": vision[key] for key in _REQUIRED} | {"vision_projectors": 1 + len(taps)}
 
 
-QWEN3VL = Family("QWEN3VL", dense, _extra, context_parallel_backends=("sglang",))
-QWEN3VL_MOE = Family("QWEN3VL_MOE", mixture, _extra, context_parallel_backends=("sglang",))
+def _op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    text = moe if model.is_moe else llama
+    lists = text.op_lists(model, parallel, quantisation, backend, nextn)
+    return dataclasses.replace(lists, encoder=encoder_ops(model, parallel.tp))
+
+
+QWEN3VL, QWEN3VL_MOE = (
+    Family(name, is_moe, _extra, _op_lists, text.kv_cache, context_parallel_backends=("sglang",))
+    for name, is_moe, text in (("QWEN3VL", dense, llama), ("QWEN3VL_MOE", mixture, moe))
+)
