@@ -21,8 +21,9 @@ SCHEMA = RecurrentSchema(
     ("d_model", "d_conv", "num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim"),
     (("fused_recurrent_gated_delta_rule", UPDATE), ("fused_recurrent_gated_delta_rule_packed_decode", UPDATE)),
 )
-# Implementations that a framework version chooses among when it runs a kernel, where exactly one was measured.
-VARIANTS = {("vllm", "0.24.0", SCAN): (f"{SCAN}_flashinfer", f"{SCAN}_triton", f"{SCAN}_cutedsl")}
+# Implementations among which a framework version chooses when it runs. The one that was measured answers; of several,
+# nothing says which runs.
+VARIANTS = {("vllm", "0.24.0", SCAN, "context"): (f"{SCAN}_flashinfer", f"{SCAN}_triton", f"{SCAN}_cutedsl")}
 MEASURED_STATE = "float32"  # format of the state in all measurements
 STATE_BYTES = {MEASURED_STATE: 4, "bfloat16": 2, "float16": 2}
 
@@ -40,9 +41,7 @@ def _points(database: Database, record: Gdn) -> Points | None:
     table = load_recurrent(*database.where, SCHEMA)
     heads = (record.num_k_heads, record.head_k_dim, record.num_v_heads, record.head_v_dim)
     key = KernelKey(record.kernel, record.phase, (record.d_model, record.d_conv, *heads))
-    variants = (
-        VARIANTS.get((database.backend, database.version, record.kernel), ()) if record.phase == "context" else ()
-    )
+    variants = VARIANTS.get((database.backend, database.version, record.kernel, record.phase), ())
     found = [table[name] for variant in variants if (name := key._replace(kernel=variant)) in table]
     if len(found) > 1:
         return None

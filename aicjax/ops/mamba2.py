@@ -12,8 +12,10 @@ CONVOLUTIONS = ("causal_conv1d_fn", "causal_conv1d_update")
 
 
 def mamba2_kernel(database: Database, record: Mamba2) -> Kernel:
-    """What an operator runs. A decode step is its roofline; a prompt of an unmeasured shape reads the first measured
-    one of its width."""
+    """What an operator runs.
+
+    A decode step is its roofline. A prompt of an unmeasured shape reads the first measured one of its width.
+    """
     points = None
     if record.phase != "generation":
         table = load_recurrent(*database.where, SCHEMA)
