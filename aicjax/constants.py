@@ -19,6 +19,8 @@ class OpConstants(eqx.Module):
     """Numbers of single operators; meaning, unit and source in the constants file."""
 
     context_attention_extra_factor: float
+    context_head_size_efficiency: Mapping[int, float]
+    gemm_format_efficiency: Mapping[str, float]
     moe_balanced_share: float
     moe_format_efficiency: Mapping[str, float]
 
@@ -27,6 +29,10 @@ class MemoryConstants(eqx.Module):
     """Numbers of the memory model; meaning, unit and source in the constants file."""
 
     activation_coefficients: Mapping[str, Sequence[float]]
+    expert_workspace: Mapping[str, float]
+    expert_workspace_bytes: float
+    encoder_values_per_patch: float
+    encoder_floor_bytes: float
     activation_floor_bytes: float
     activation_overhead: float
     other_overhead: float

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 
 from aicjax import quant
 from aicjax._results import DataError, InputError
+from aicjax.forward.encoder_memory import EncoderMemory, bind_encoder
 from aicjax.forward.kv_budget import check_fraction, derived_fraction, engine_fraction, kv_budget_bytes
 from aicjax.forward.kv_curve import KvCurve
 from aicjax.hardware import System
-from aicjax.models import ModelConfig, Parallel, Quantisation, kv_cache
+from aicjax.models import Images, ModelConfig, Parallel, Quantisation, kv_cache
 from aicjax.models.checks import ACTIVATION_TP
 from aicjax.ops.records import OpLists
 
@@ -86,6 +87,7 @@ class WorkerMemory:
         nextn: Draft tokens per decode step.
         version: Backend version: it decides the memory fraction.
         constants: Empirical numbers of the backend.
+        encoder: Vision encoder that it hosts; None without one.
     """
 
     parallels: tuple[Parallel, ...]
@@ -98,6 +100,7 @@ class WorkerMemory:
     nextn: int
     version: str
     constants: "MemoryConstants"
+    encoder: EncoderMemory | None = None
 
     def static(
         self,
@@ -110,6 +113,7 @@ class WorkerMemory:
         beam: int = 1,
         max_seq_len: int | None = None,
         kv_fraction: float | None = None,
+        images: Images | None = None,
     ) -> MemorySplit:
         """Memory of a worker that runs fixed batches.
 
@@ -123,18 +127,19 @@ class WorkerMemory:
             max_seq_len: KV cache length held for each request; by default prompt and output (prompt and one token
                 on a prefill worker).
             kv_fraction: The engine's memory fraction; by default its own.
+            images: Images of each request; their tokens come on top of the prompt.
         """
         if phase not in STATIC_PHASES:
             raise InputError("phase", phase, f"one of {list(STATIC_PHASES)}")
         batch, isl, osl, prefix = (np.asarray(value, dtype=np.int64) for value in (batch, isl, osl, prefix))
+        isl = isl + _image_tokens(images)
         if phase == "static_gen":
             tokens = draft_rows = batch * beam
         else:
             tokens, draft_rows = batch * (isl - prefix), 0
         longest = isl + (1 if phase == "static_ctx" else beam * osl) if max_seq_len is None else max_seq_len
-        return self._split(
-            self.activations(tokens, draft_rows), batch, longest, self.kv_fraction(kv_fraction, static=True)
-        )
+        activations = self.activations(tokens, draft_rows)
+        return self._split(activations, batch, longest, self.kv_fraction(kv_fraction, static=True), images)
 
     def inflight(
         self,
@@ -146,6 +151,7 @@ class WorkerMemory:
         beam: int = 1,
         max_seq_len: int | None = None,
         kv_fraction: float | None = None,
+        images: Images | None = None,
     ) -> MemorySplit:
         """Memory of a worker with in-flight batching.
 
@@ -160,8 +166,10 @@ class WorkerMemory:
             beam: Beams of each request.
             max_seq_len: KV cache length held for each request; by default prompt and output.
             kv_fraction: The engine's memory fraction; by default its own.
+            images: Images of each request; their tokens come on top of the prompt.
         """
         batch, isl, osl, ctx_tokens = (np.asarray(value, dtype=np.int64) for value in (batch, isl, osl, ctx_tokens))
+        isl = isl + _image_tokens(images)
         longest = isl + beam * osl
         if budget := int(self.constants.inflight_token_budget):
             activations = self.activations(budget, budget)
@@ -173,7 +181,7 @@ class WorkerMemory:
             mixed = self.activations(ctx_tokens + decoding, decoding)
             decode = self.activations(1, 1)
             activations = np.where(alone & (osl > 1), np.maximum(mixed, decode), mixed)
-        return self._split(activations, batch, longest, self.kv_fraction(kv_fraction, static=False))
+        return self._split(activations, batch, longest, self.kv_fraction(kv_fraction, static=False), images)
 
     def activations(self, tokens: ArrayLike, draft_rows: ArrayLike) -> np.ndarray:
         """Activations of a step [bytes], float64 [config, point].
@@ -207,9 +215,17 @@ class WorkerMemory:
         return kv_budget_bytes(self.capacity_bytes, non_kv_bytes, fraction, of_free=of_free, usable=usable)
 
     def _split(
-        self, activations: np.ndarray, batch: np.ndarray, longest: ArrayLike, fraction: np.ndarray
+        self,
+        activations: np.ndarray,
+        batch: np.ndarray,
+        longest: ArrayLike,
+        fraction: np.ndarray,
+        images: Images | None,
     ) -> MemorySplit:
         weights, nccl = self.weights_bytes[:, None], self.nccl_bytes[:, None]
+        if self.encoder is not None and images is not None:
+            weights = weights + self.encoder.weights_bytes[:, None]
+            activations = activations + self.encoder.activations(batch, images)
         usable = (1 - self.constants.kv_reserved) * (1 - self.constants.kv_tolerance)
         non_kv = weights + activations + nccl + self.others_bytes
         return MemorySplit(
@@ -250,6 +266,7 @@ def bind_memory(
     coefficients = constants.activation_coefficients
     by_tp = coefficients.get(model.family, coefficients["default"])
     row_bytes = model.num_heads * model.head_dim * quant.GEMM["bfloat16"].bytes
+    workspace = [_expert_workspace_bytes(model, parallel, constants) for parallel in parallels]
     tabled_tp = [min(parallel.tp, ACTIVATION_TP[-1]) for parallel in parallels]
     weights = [
         sum(op.weight_bytes for op in lists.context) / p.pp for p, lists in zip(parallels, op_lists, strict=True)
@@ -257,7 +274,9 @@ def bind_memory(
     return WorkerMemory(
         parallels=tuple(parallels),
         weights_bytes=np.array(weights, dtype=np.float64),
-        activation_bytes_per_token=np.array([row_bytes * by_tp[ACTIVATION_TP.index(tp)] for tp in tabled_tp]),
+        activation_bytes_per_token=np.array(
+            [row_bytes * by_tp[ACTIVATION_TP.index(tp)] + more for tp, more in zip(tabled_tp, workspace, strict=True)]
+        ),
         nccl_bytes=np.array([_nccl_bytes(system, tp) for tp in tabled_tp], dtype=np.float64),
         others_bytes=system.other_mem_bytes * (1 + constants.other_overhead),
         capacity_bytes=float(system.mem_capacity_bytes),
@@ -267,7 +286,23 @@ def bind_memory(
         nextn=nextn,
         version=version,
         constants=constants,
+        encoder=bind_encoder(model, parallels, op_lists, constants),
     )
+
+
+def _image_tokens(images: Images | None) -> int:
+    """Tokens that the images of a request add to its prompt."""
+    return 0 if images is None else images.count * images.tokens
+
+
+def _expert_workspace_bytes(model: ModelConfig, parallel: Parallel, constants: "MemoryConstants") -> float:
+    """What the routed experts add to the activations of one token; 0 for families that need nothing more."""
+    of_hidden = constants.expert_workspace.get(model.family)
+    if of_hidden is None:
+        return 0.0
+    width = model.hidden_size if of_hidden else model.num_heads * model.head_dim
+    copies = parallel.dp * model.num_experts * model.topk / parallel.moe_ep
+    return width * copies * constants.expert_workspace_bytes
 
 
 def _nccl_bytes(system: System, gpus: int) -> int:

@@ -2,6 +2,8 @@
 """Models: configs, number formats, layouts and operator lists. Host code, numpy at most."""
 
 from aicjax.models.checks import check_parallel as check_parallel
+from aicjax.models.families.vision import Images as Images
+from aicjax.models.families.vision import request_images as request_images
 from aicjax.models.kvcache import KvCache as KvCache
 from aicjax.models.kvcache import KvTerm as KvTerm
 from aicjax.models.load import load_model as load_model

@@ -10,32 +10,35 @@ from aicjax.ops.records import AllReduce, Elementwise, EncoderAttention, Gemm, N
 
 
 @dataclass(frozen=True)
-class ImageSize:
-    """What one image is to the encoder and to the language model.
+class Images:
+    """The images of one request.
 
     Attributes:
-        patches: Patches the encoder sees.
-        tokens: Tokens the language model sees.
+        count: Images of a request.
+        patches: Patches of one image, what the encoder sees.
+        tokens: Tokens of one image, what the language model sees.
     """
 
+    count: int
     patches: int
     tokens: int
 
 
-def image_size(model: ModelConfig, height: int, width: int) -> ImageSize:
-    """An image of so many pixels, after it is resized to whole blocks of merged patches.
+def request_images(model: ModelConfig, count: int, height: int, width: int) -> Images:
+    """Images of so many pixels, after each is resized to whole blocks of merged patches.
 
     Raises:
-        InputError: The model has no vision encoder, or a side is not positive.
+        InputError: The model has no vision encoder, or a number is not positive.
     """
-    facts = _facts(model)
-    for name, side in (("image_height", height), ("image_width", width)):
-        if side < 1:
-            raise InputError(name, side, "1 or more")
-    merge = facts["vision_spatial_merge_size"]
-    block = facts["vision_patch_size"] * merge
+    if "vision_depth" not in model.extra:
+        raise InputError("model", model.name, "a model with a vision encoder where images are given")
+    for name, value in (("num_images_per_request", count), ("image_height", height), ("image_width", width)):
+        if value < 1:
+            raise InputError(name, value, "1 or more")
+    merge = model.extra["vision_spatial_merge_size"]
+    block = model.extra["vision_patch_size"] * merge
     tokens = max(1, round(height / block)) * max(1, round(width / block))  # half to even, as engines round
-    return ImageSize(tokens * merge**2, tokens)
+    return Images(count, tokens * merge**2, tokens)
 
 
 def encoder_ops(model: ModelConfig, tp: int, *, data_parallel: bool = True) -> tuple[Op, ...]:
@@ -62,12 +65,6 @@ def encoder_ops(model: ModelConfig, tp: int, *, data_parallel: bool = True) -> t
         *_projector(model, ranks),
         *((exchange,) if data_parallel and tp > 1 else ()),
     )
-
-
-def _facts(model: ModelConfig):
-    if "vision_depth" not in model.extra:
-        raise InputError("model", model.name, "a model with a vision encoder, as images are given")
-    return model.extra
 
 
 def _gemm(name: str, scale: float, n: int, k: int, *, low: bool = False) -> Gemm:
