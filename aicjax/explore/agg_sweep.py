@@ -35,6 +35,7 @@ class AggSweep:
         context_attention: Places of the prompts of mixed steps [ctx].
         decode_attention: Places of decode rows: those of mixed steps, then of decode steps, flat.
         decode_rest: Places of the rows of decode steps [batch].
+        decode_other: Places of the same rows for the other operators that sequences drive [batch].
     """
 
     worker: Worker
@@ -43,6 +44,7 @@ class AggSweep:
     context_attention: Places
     decode_attention: Places
     decode_rest: Places
+    decode_other: Places
 
 
 def plan_agg_sweep(
@@ -57,10 +59,11 @@ def plan_agg_sweep(
     return AggSweep(
         worker=worker,
         plan=plan,
-        shared=coordinates.context_rest(plan.shared_tokens, 1),
+        shared=coordinates.context_rest(1, plan.shared_tokens, plan.shared_prefix),
         context_attention=coordinates.context_attention(plan.prompts[0], load.new_tokens, load.prefix),
         decode_attention=coordinates.generation_attention(np.concatenate([mixed.ravel(), alone]), load.mid_kv_len),
         decode_rest=coordinates.generation_rest(alone),
+        decode_other=coordinates.generation_other(alone, load.mid_kv_len),
     )
 
 
@@ -173,7 +176,8 @@ def _estimates(sweep: AggSweep, curves: StepCurves, rows: Sequence[int]) -> AggE
 
     mixed_rows = sweep.decode_attention.inverse[: plan.batch.size].reshape(plan.batch.shape)
     decode_rows = sweep.decode_attention.inverse[plan.batch.size :]
-    decode_rest = sweep.decode_rest.curve(curves)[rows][:, sweep.decode_rest.inverse]
+    alone = (sweep.decode_rest, sweep.decode_other)
+    decode_rest = sum(places.curve(curves)[rows][:, places.inverse] for places in alone)
     context = sweep.context_attention.curve(curves)[rows][:, sweep.context_attention.inverse]
     estimate = _KERNEL(
         AggCurves(

@@ -39,10 +39,11 @@ class Prefill(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """Places of the sampled steps of a decode: rest per batch, attention per (batch, sample); weights per sample."""
+    """Places of the sampled steps of a decode: rest per batch, what sees lengths per (batch, sample); weights."""
 
     rest: Places
     attention: Places
+    other: Places
     weights: NDArray[np.float64]
 
 
@@ -89,14 +90,17 @@ def plan_static_sweep(
     prefill = decode = None
     if mode != "static_gen":
         prefill = Prefill(
-            coordinates.context_rest(batch * load.new_tokens, batch),
+            coordinates.context_rest(batch, load.new_tokens, load.prefix),
             coordinates.context_attention(batch, load.new_tokens, load.prefix),
         )
     if mode != "static_ctx" and load.osl > 1:
         kv_len, weights = decode_samples(load, stride)
         rows = batch * load.query_rows
         decode = Decode(
-            coordinates.generation_rest(rows), coordinates.generation_attention(rows[:, None], kv_len), weights
+            coordinates.generation_rest(rows),
+            coordinates.generation_attention(rows[:, None], kv_len),
+            coordinates.generation_other(rows[:, None], kv_len),
+            weights,
         )
     return StaticSweep(worker, mode, batch, prefill, decode)
 
@@ -125,7 +129,8 @@ def static_points(
     if sweep.prefill is not None:
         context_ms = sweep.prefill.rest.values(curves)[rows] + sweep.prefill.attention.values(curves)[rows]
     if sweep.decode is not None:
-        steps = sweep.decode.rest.values(curves)[rows][..., None] + sweep.decode.attention.values(curves)[rows]
+        lengths = (sweep.decode.attention, sweep.decode.other)
+        steps = sweep.decode.rest.values(curves)[rows][..., None] + sum(p.values(curves)[rows] for p in lengths)
         generation_ms = steps @ sweep.decode.weights
     memory = sweep.worker.memory.static(
         sweep.batches,

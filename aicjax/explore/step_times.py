@@ -45,6 +45,7 @@ def agg_steps(sweep: AggSweep, curves: StepCurves, config: int, batch: int, ctx:
     steps = [_step("mixed step", curves, config, mixed)]
     if single or plan.drains[batch, ctx]:
         decode = [_Part(sweep.decode_rest, batch), _Part(sweep.decode_attention, plan.batch.size + batch)]
+        decode.append(_Part(sweep.decode_other, batch))
         steps.append(_step("decode step", curves, config, decode))
     return tuple(steps)
 
@@ -69,6 +70,7 @@ def static_steps(
     if sweep.decode is not None:
         first = batch * len(sweep.decode.weights)
         parts = [_Part(sweep.decode.rest, batch, correction), _Part(sweep.decode.attention, first, correction)]
+        parts.append(_Part(sweep.decode.other, first, correction))
         steps.append(_step(f"{worker}first decode step", curves, config, parts))
     return tuple(steps)
 

@@ -9,32 +9,28 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from aicjax._results import InputError, Provenance
+from aicjax._results import InputError
 from aicjax.constants import Constants, load_constants, traced
+from aicjax.forward.layouts import Operator, part_operators, part_weights
 from aicjax.forward.steps import BoundArrays, PassTimes, StepQueries, StepTimes, step_times
 from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
-from aicjax.ops.attention import AttentionRows, bind_attention
-from aicjax.ops.attention_tables import backend_lanes
 from aicjax.ops.database import Database
-from aicjax.ops.records import AttentionOp, OpLists
+from aicjax.ops.records import OpLists
 from aicjax.ops.roofline import hardware_arrays
-from aicjax.ops.tokens import bind_tokens, distinct
+from aicjax.ops.sequences import bind_sequences
+from aicjax.ops.tokens import bind_tokens
 
 MODES = ("SILICON", "SOL")
-PARTS = ("context_rest", "context_attention", "generation_rest", "generation_attention")
-CONFIG_BUCKET = 4
-_PREFILL = ("prefill_batch", "prefill_new", "prefill_prefix")
-_GROUPS = (("context_tokens", "context_last"), _PREFILL, ("generation_rows",), ("decode_rows", "decode_length"))
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator of a layout: its name, the row that answers for it, and how often it runs in a pass."""
-
-    name: str
-    row: int
-    scale: float
+# Parts of a pass, in the order of `StepTimes`, and the names of their coordinates.
+COORDINATES = {
+    "context_rest": ("context_batch", "context_new", "context_prefix"),
+    "context_attention": ("prefill_batch", "prefill_new", "prefill_prefix"),
+    "generation_rest": ("generation_rows",),
+    "generation_attention": ("decode_rows", "decode_length"),
+    "generation_other": ("other_rows", "other_length"),
+}
+PARTS = tuple(COORDINATES)
 
 
 @dataclass(frozen=True)
@@ -54,32 +50,40 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class StepCurves:
-    """Step times on the host: the four parts of every step, float32 [config, point]; NaN where data are missing.
+    """Step times on the host: the parts of every step, float32 [config, point]; NaN where data are missing.
 
     Attributes:
-        context_rest_ms, context_attention_ms, generation_rest_ms, generation_attention_ms: Totals [config, point].
+        context_rest_ms: Prefill without attention [config, rest].
+        context_attention_ms: Prefill attention [config, prefill].
+        generation_rest_ms: What a token count drives in a decode pass [config, rows].
+        generation_attention_ms: Decode attention [config, decode].
+        generation_other_ms: Other operators of a decode pass that sequences drive [config, other].
     """
 
     context_rest_ms: np.ndarray
     context_attention_ms: np.ndarray
     generation_rest_ms: np.ndarray
     generation_attention_ms: np.ndarray
+    generation_other_ms: np.ndarray
     _passes: dict[str, PassTimes] = field(repr=False)
     _operators: tuple[dict[str, tuple[Operator, ...]], ...] = field(repr=False)
 
     def breakdown(self, part: str, config: int, point: int) -> Breakdown:
         """Operators of one part (a name of `PARTS`) of one layout at one coordinate."""
         times, operators = self._passes[part], self._operators[config][part]
-        rows = np.array([op.row for op in operators], int)
-        scale = np.array([op.scale for op in operators])
-        latency = np.asarray(times.row_ms)[rows, point].astype(np.float64) * scale
-        code = np.where(scale > 0, np.asarray(times.provenance)[rows, point], Provenance.NONE)
-        return Breakdown(tuple(op.name for op in operators), np.where(scale > 0, latency, 0.0), code)
+        latency, code = np.asarray(times.row_ms)[:, point].astype(np.float64), np.asarray(times.provenance)[:, point]
+        spent = [operator.spent(latency, code) for operator in operators]
+        return Breakdown(
+            tuple(operator.name for operator in operators),
+            np.array([ms for ms, _ in spent]),
+            np.array([worst for _, worst in spent], int),
+        )
 
     def missing(self, part: str, config: int) -> list[str]:
         """Operators of one part of one layout that have no answer at some coordinate."""
-        times = np.any(np.isnan(self._passes[part].row_ms), axis=-1, keepdims=True)
-        return [op.name for op in self._operators[config][part] if op.scale > 0 and times[op.row, 0]]
+        lacking = np.any(np.isnan(self._passes[part].row_ms), axis=-1, keepdims=True)[:, 0]
+        operators = self._operators[config][part]
+        return [op.name for op in operators if any(scale > 0 and lacking[row] for row, scale in op.runs)]
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def step_queries(**groups: Any) -> StepQueries:
         InputError: A coordinate is negative, or only a part of a group is given.
     """
     fields: dict[str, np.ndarray] = {}
-    for group in _GROUPS:
+    for group in COORDINATES.values():
         given = [name for name in group if name in groups]
         if given and len(given) < len(group):
             raise InputError(given[0], groups[given[0]], f"given together with {', '.join(group)}")
@@ -140,7 +144,7 @@ def step_queries(**groups: Any) -> StepQueries:
 
 def _padded(queries: StepQueries) -> tuple[StepQueries, list[int]]:
     fields, lengths = {}, []
-    for group in _GROUPS:
+    for group in COORDINATES.values():
         lengths.append(len(getattr(queries, group[0])))
         for name in group:
             values = np.asarray(getattr(queries, name), np.int32)
@@ -178,54 +182,29 @@ def bind(
         raise InputError("mode", mode, f"one of {', '.join(MODES)}")
     if not op_lists:
         raise InputError("op_lists", op_lists, "at least one layout")
-    database = Database(system, backend, version, mode)
-    listed = [op for lists in op_lists for op in (*lists.context, *lists.generation)]
-    token_ops = [op for op in listed if not isinstance(op, AttentionOp)]
-    tokens, place = bind_tokens(database, token_ops)
-    attention, attention_place = {}, {}
-    for phase in ("context", "generation"):
-        ops = [op for lists in op_lists for op in getattr(lists, phase) if isinstance(op, AttentionOp)]
-        lanes = backend_lanes(database, phase, attention_backend)
-        attention[phase], attention_place[phase] = _bind_attention(database, phase, ops, lanes)
-    operators = tuple(_operators(lists, place, attention_place) for lists in op_lists)
-    rows = sum(r.shape[0] for r in tokens.reads)
+    database = Database(system, backend, version, mode, attention_backend=attention_backend)
+    layouts = [part_operators(database, lists) for lists in op_lists]
+    tokens, token_place = bind_tokens(database, [op for parts in layouts for part in parts for op in part.token_ops])
+    sequences, places = {}, {}
+    for part in PARTS:
+        ops = [op for parts in layouts for op in parts[PARTS.index(part)].sequence_ops]
+        sequences[part], places[part] = bind_sequences(database, ops)
+    operators: list[dict[str, tuple[Operator, ...]]] = [{} for _ in layouts]
+    weights = []
+    for index, part in enumerate(PARTS):
+        token_rows = tokens.count if part.endswith("rest") else 0
+        placed = [parts[index].placed(token_place, places[part], token_rows) for parts in layouts]
+        for known, own in zip(operators, placed, strict=True):
+            known[part] = own
+        weights.append(part_weights(placed, token_rows + sequences[part].count))
     arrays = BoundArrays(
         tokens=tokens,
-        context_attention=attention["context"],
-        generation_attention=attention["generation"],
-        context_weight=_weights(operators, "context_rest", rows),
-        generation_weight=_weights(operators, "generation_rest", rows),
-        context_attention_weight=_weights(operators, "context_attention", attention["context"].heads.shape[0]),
-        generation_attention_weight=_weights(operators, "generation_attention", attention["generation"].heads.shape[0]),
+        context_other=sequences["context_rest"],
+        context_attention=sequences["context_attention"],
+        generation_attention=sequences["generation_attention"],
+        generation_other=sequences["generation_other"],
+        weights=tuple(weights),
         hardware=hardware_arrays(system),
     )
-    return BoundModel(arrays, constants or load_constants(backend), not database.measured, len(op_lists), operators)
-
-
-def _bind_attention(database, phase, ops, lanes) -> tuple[AttentionRows, dict]:
-    keys = list(dict.fromkeys(distinct(op) for op in ops))
-    firsts = {distinct(op): op for op in ops}
-    rows = 1 << max(len(keys) - 1, 0).bit_length()
-    records = [firsts[key] for key in keys]
-    bound = bind_attention(database, phase, records, lanes, rows=rows)
-    return bound, {key: at for at, key in enumerate(keys)}
-
-
-def _operators(lists: OpLists, place: dict, attention_place: dict) -> dict[str, tuple[Operator, ...]]:
-    """Operators of one layout by part, each with its row."""
-    parts: dict[str, list[Operator]] = {part: [] for part in PARTS}
-    for phase in ("context", "generation"):
-        for op in getattr(lists, phase):
-            attention = isinstance(op, AttentionOp)
-            row = attention_place[phase][distinct(op)] if attention else place[distinct(op)]
-            parts[f"{phase}_{'attention' if attention else 'rest'}"].append(Operator(op.name, row, op.scale))
-    return {part: tuple(ops) for part, ops in parts.items()}
-
-
-def _weights(operators: Sequence[dict[str, tuple[Operator, ...]]], part: str, rows: int) -> np.ndarray:
-    """How often each row runs in one part of each layout [config, row], padded."""
-    weight = np.zeros((-(-len(operators) // CONFIG_BUCKET) * CONFIG_BUCKET, rows))
-    for config, parts in enumerate(operators):
-        for op in parts[part]:
-            weight[config, op.row] += op.scale
-    return weight.astype(np.float32)
+    known = constants or load_constants(backend)
+    return BoundModel(arrays, known, not database.measured, len(op_lists), tuple(operators))

@@ -1,49 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step times of all layouts of a model at distinct coordinates: the kernel between operators and serving formulas.
 
-A forward pass splits into what a token count alone drives (the rest) and attention. Each distinct operator is
-evaluated once at each distinct coordinate; a layout's pass is then a weighted sum over rows, one matrix product for
-all layouts.
+A forward pass splits into attention and the rest. Each distinct operator is evaluated once at each distinct
+coordinate; a layout's pass is then a weighted sum over rows, one matrix product for all layouts, plus the longer side
+of operators that overlap.
 """
+
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.grid import answer
-from aicjax.ops.attention import (
-    AttentionRows,
-    ask_context_attention,
-    ask_generation_attention,
-    context_attention_sol,
-    generation_attention_sol,
-)
 from aicjax.ops.roofline import Hardware
-from aicjax.ops.tokens import TokenRows, token_latency, token_sol
+from aicjax.ops.sequences import Points, SequenceRows, Times, ask_sequences, sequence_rooflines
+from aicjax.ops.tokens import TokenRows, token_times
 
 
 class StepQueries(eqx.Module):
     """Distinct coordinates, int32; every group may be of any length.
 
     Attributes:
-        context_tokens, context_last: Tokens of a prefill pass without attention, and those of them that reach the
-            vocabulary projection [rest].
-        prefill_batch, prefill_new, prefill_prefix: Prompts, new and cached tokens of prefill attention [prefill].
+        context_batch: Prompts of a prefill pass, whose last tokens reach the vocabulary projection [rest].
+        context_new: New tokens of each prompt [rest].
+        context_prefix: Cached tokens before them, seen by sequence-driven operators alone [rest].
+        prefill_batch: Prompts of prefill attention [prefill].
+        prefill_new: New tokens of each [prefill].
+        prefill_prefix: Cached tokens before them [prefill].
         generation_rows: Query rows of a decode pass without attention [rows].
-        decode_rows, decode_length: Query rows and cached length of decode attention [decode].
+        decode_rows: Query rows of decode attention [decode].
+        decode_length: Cached length [decode].
+        other_rows: Query rows of the other sequence-driven operators of a decode pass [other].
+        other_length: Cached length [other].
     """
 
-    context_tokens: Int[Array, " rest"]
-    context_last: Int[Array, " rest"]
+    context_batch: Int[Array, " rest"]
+    context_new: Int[Array, " rest"]
+    context_prefix: Int[Array, " rest"]
     prefill_batch: Int[Array, " prefill"]
     prefill_new: Int[Array, " prefill"]
     prefill_prefix: Int[Array, " prefill"]
     generation_rows: Int[Array, " rows"]
     decode_rows: Int[Array, " decode"]
     decode_length: Int[Array, " decode"]
+    other_rows: Int[Array, " other"]
+    other_length: Int[Array, " other"]
 
 
 class PassTimes(eqx.Module):
@@ -61,19 +65,34 @@ class PassTimes(eqx.Module):
 
 
 class StepTimes(eqx.Module):
-    """The four parts of which every step is made.
+    """The parts of which every step is made.
 
     Attributes:
-        context_rest: Prefill without attention, over `context_tokens`.
+        context_rest: Prefill without attention, over `context_batch`.
         context_attention: Prefill attention, over `prefill_batch`.
-        generation_rest: Decode without attention, over `generation_rows`.
+        generation_rest: What a token count drives in a decode pass, over `generation_rows`.
         generation_attention: Decode attention, over `decode_rows`.
+        generation_other: The other operators of a decode pass that sequences drive, over `other_rows`.
     """
 
     context_rest: PassTimes
     context_attention: PassTimes
     generation_rest: PassTimes
     generation_attention: PassTimes
+    generation_other: PassTimes
+
+
+class Weights(eqx.Module):
+    """How often each row of one part runs in a pass of each layout.
+
+    Attributes:
+        runs: Runs of operators that nothing hides [config, row].
+        sides: Runs of the two sides of each pair of chains that overlap, of which the longer counts
+            [overlap, side, config, row].
+    """
+
+    runs: Float[Array, "config row"]
+    sides: Float[Array, "overlap 2 config row"]
 
 
 class BoundArrays(eqx.Module):
@@ -81,19 +100,20 @@ class BoundArrays(eqx.Module):
 
     Attributes:
         tokens: Distinct token-driven operators of both phases.
-        context_attention, generation_attention: Distinct attention operators of each phase.
-        context_weight, generation_weight: How often each token-driven row runs in a pass of a layout [config, row].
-        context_attention_weight, generation_attention_weight: The same for attention [config, row].
+        context_other: Sequence-driven operators of a prefill that are not its attention.
+        context_attention: Prefill attention.
+        generation_attention: Decode attention.
+        generation_other: Sequence-driven operators of a decode pass that are not its attention.
+        weights: Runs of the rows of each part, in the order of `StepTimes`.
         hardware: Peaks and bandwidths.
     """
 
     tokens: TokenRows
-    context_attention: AttentionRows
-    generation_attention: AttentionRows
-    context_weight: Float[Array, "config row"]
-    generation_weight: Float[Array, "config row"]
-    context_attention_weight: Float[Array, "config context_row"]
-    generation_attention_weight: Float[Array, "config generation_row"]
+    context_other: SequenceRows
+    context_attention: SequenceRows
+    generation_attention: SequenceRows
+    generation_other: SequenceRows
+    weights: tuple[Weights, ...]
     hardware: Hardware
 
 
@@ -108,35 +128,56 @@ def step_times(
         constants: Operator constants.
         roofline: Whether rooflines answer instead of tables. Static.
     """
-    hardware, tokens = bound.hardware, bound.tokens
-    token_driven = token_sol if roofline else token_latency
-    prefill = (bound.context_attention, queries.prefill_batch, queries.prefill_new, queries.prefill_prefix)
-    decode = (bound.generation_attention, queries.decode_rows, queries.decode_length)
-    if roofline:
-        context = _as_roofline(context_attention_sol(*prefill, hardware, constants))
-        generation = _as_roofline(generation_attention_sol(*decode, hardware))
-    else:
-        asked = [ask_context_attention(*prefill, hardware, constants), ask_generation_attention(*decode, hardware)]
-        context, generation = answer(asked)
-    counts = jnp.concatenate([queries.context_tokens, queries.generation_rows])
-    last = jnp.concatenate([queries.context_last, queries.generation_rows])
-    rest, code = token_driven(tokens, counts, last, hardware)
-    split = queries.context_tokens.shape[0]
-    return StepTimes(
-        _pass(bound.context_weight, rest[:, :split], code[:, :split]),
-        _pass(bound.context_attention_weight, *context),
-        _pass(bound.generation_weight, rest[:, split:], code[:, split:]),
-        _pass(bound.generation_attention_weight, *generation),
+    context = (queries.context_batch, queries.context_new, queries.context_prefix)
+    decode, other = queries.decode_rows, queries.other_rows
+    asked = [
+        (bound.context_other, context),
+        (bound.context_attention, (queries.prefill_batch, queries.prefill_new, queries.prefill_prefix)),
+        (bound.generation_attention, (decode, queries.decode_length, jnp.zeros_like(decode))),
+        (bound.generation_other, (other, queries.other_length, jnp.zeros_like(other))),
+    ]
+    context_other, prefill, attention, other = _sequence_times(asked, bound.hardware, constants, roofline)
+    rows = queries.generation_rows
+    tokens = jnp.concatenate([context[0] * context[1], rows])
+    last = jnp.concatenate([context[0], rows])
+    rest = token_times(bound.tokens, tokens, last, bound.hardware, constants, roofline=roofline)
+    split = context[0].shape[0]
+    parts = (
+        tuple(jnp.concatenate([token[:, :split], more]) for token, more in zip(rest, context_other, strict=True)),
+        prefill,
+        tuple(token[:, split:] for token in rest),
+        attention,
+        other,
     )
+    return StepTimes(*[_pass(weights, *part) for weights, part in zip(bound.weights, parts, strict=True)])
 
 
-def _as_roofline(sol_ms):
-    return sol_ms, jnp.full(sol_ms.shape, Provenance.SOL, jnp.int32)
+def _sequence_times(
+    asked: Sequence[tuple[SequenceRows, Points]], hardware: Hardware, constants: OpConstants, roofline: bool
+) -> list[Times]:
+    """Rows of each part over its points; all questions of all parts are answered together."""
+    if roofline:
+        answers = [sequence_rooflines(rows, points, hardware, constants) for rows, points in asked]
+    else:
+        questions = [ask_sequences(rows, points, hardware, constants) for rows, points in asked]
+        flat = iter(answer([question for part in questions for question in part]))
+        answers = [[next(flat) for _ in part] for part in questions]
+    return [
+        (_stacked([a[0] for a in part], points, jnp.float32), _stacked([a[1] for a in part], points, jnp.int32))
+        for part, (_, points) in zip(answers, asked, strict=True)
+    ]
 
 
-def _pass(weight, row_ms, provenance) -> PassTimes:
+def _stacked(parts, points: Points, dtype):
+    return jnp.concatenate([jnp.zeros((0, points[0].shape[0]), dtype), *parts])
+
+
+def _pass(weights: Weights, row_ms, provenance) -> PassTimes:
     """Weighted sum of rows; NaN for a layout that runs a row without an answer."""
     missing = jnp.isnan(row_ms)
-    total = jnp.matmul(weight, jnp.where(missing, 0.0, row_ms), precision="highest")
-    unknown = jnp.matmul((weight > 0).astype(jnp.float32), missing.astype(jnp.float32)) > 0
+    known = jnp.where(missing, 0.0, row_ms)
+    total = jnp.matmul(weights.runs, known, precision="highest")
+    total = total + jnp.sum(jnp.max(jnp.matmul(weights.sides, known, precision="highest"), axis=1), axis=0)
+    runs = weights.runs + jnp.sum(weights.sides, axis=(0, 1))
+    unknown = jnp.matmul((runs > 0).astype(jnp.float32), missing.astype(jnp.float32)) > 0
     return PassTimes(jnp.where(unknown, jnp.nan, total), row_ms, provenance)

@@ -173,6 +173,8 @@ def answer(questions: Sequence[Question]) -> list[tuple[Float[Array, "row point"
     Outside the measured range: the roofline over the utilisation of the nearest points (`interp.hold`), all questions
     in one search. NaN and `MISSING` when nothing anchors a query.
     """
+    if not questions:
+        return []
     utilizations = held_utilization(
         [Held(q.slices.leaf_log2, q.slices.leaf_utilization, q.places, ~q.found) for q in questions]
     )

@@ -9,11 +9,11 @@ import numpy as np
 
 from aicjax import quant
 from aicjax.hardware import System
-from aicjax.interp.axis import PAD_KNOT
 from aicjax.interp.grid import GridSlice, bind_slice, empty_slice
 from aicjax.ops.database import Database
+from aicjax.ops.ragged import coded_numbers, dense_grid, padded_knots, padded_leaves, ragged_table, shared_knots
 from aicjax.ops.roofline import context_attention_sol_ms, encoder_attention_sol_ms, generation_attention_sol_ms
-from aicjax.tables import first_rows, lane_order, read_rows
+from aicjax.tables import lane_order, read_rows
 
 TABLES = {
     "context": "context_attention_perf",
@@ -22,8 +22,6 @@ TABLES = {
 }
 DEFAULT_LANE = "default"
 FP8_ATTENTION_SM = 89  # first compute capability whose attention kernels multiply in FP8
-LEAF_BUCKET = 1024
-KNOT_BUCKET = 16
 
 
 @dataclass(frozen=True)
@@ -96,33 +94,23 @@ def load_attention(system: System, backend: str, version: str, shared: bool, pha
     kv_heads = np.where(kv_heads == heads, 0, kv_heads)
     window = none if phase == "encoder" else rows.number("window_size", 0).astype(np.int64)
     outer, inner = (batch, length + rows.number("step")) if phase == "generation" else (length, batch)
-    parts = (lane, fmha, kv, kv_heads, head_size, window)
-    keep = first_rows(*parts, heads, outer, inner)
-    combined = np.zeros(keep.size, np.int64)
-    for part in parts:
-        combined = combined * (int(part.max()) + 1) + part[keep]
-    _, first, slice_of = np.unique(combined, return_index=True, return_inverse=True)
-    keys = zip(*[part[keep][first].tolist() for part in parts], strict=True)
-    slices = tuple((lanes[a], SliceKey(fmhas[b], kvs[c], d, e, f)) for a, b, c, d, e, f in keys)
-    outer, inner = outer[keep], inner[keep]
-    latency = rows.number("latency")[keep].astype(np.float64)
-    knots = (padded_knots(np.unique(outer)), padded_knots(np.unique(inner)))
-    return AttentionTable(phase, tuple(lanes), slices, slice_of, heads[keep], outer, inner, latency, *knots)
+    sizes = [coded_numbers(column) for column in (kv_heads, head_size, window)]
+    columns = [(lane, lanes), (fmha, fmhas), (kv, kvs), *sizes]
+    points = ragged_table(columns, heads, outer, inner, rows.number("latency"))
+    slices = tuple((str(lane), SliceKey(*key)) for lane, *key in points.keys)
+    axes = (points.heads, points.outer, points.inner)
+    return AttentionTable(
+        phase, tuple(lanes), slices, points.slice_of, *axes, points.latency_ms, *shared_knots([points])
+    )
 
 
-def backend_lanes(database: Database, phase: str, attention_backend: str | None = None) -> list[str]:
+def backend_lanes(database: Database, phase: str) -> list[str]:
     """Order in which a backend's attention kernels are tried, the asked-for or the framework's own first."""
     if not database.measured or phase == "encoder":
         return []
     system, backend, version, _ = database.where
-    return lane_order(
-        system.name, backend, version, phase, sm_version=system.sm_version, attention_backend=attention_backend
-    )
-
-
-def padded_knots(knots: np.ndarray) -> np.ndarray:
-    """Ascending knots padded to a bucket, so that tables of like size share one compiled kernel."""
-    return np.pad(knots.astype(np.float64), (0, -knots.size % KNOT_BUCKET), constant_values=PAD_KNOT)
+    preferred = database.attention_backend
+    return lane_order(system.name, backend, version, phase, sm_version=system.sm_version, attention_backend=preferred)
 
 
 def decode_fmha(system: System, kv: str) -> str:
@@ -154,21 +142,19 @@ def bind_attention_slice(system: System, table: AttentionTable, index: int, head
     """One slice bound to a head count. Decode points are first raised to their roofline, as measured below it."""
     _, key = table.slices[index]
     mine = table.slice_of == index
-    head_knots, h = np.unique(table.heads[mine], return_inverse=True)
-    dense = np.full((head_knots.size, table.outer_knots.size, table.inner_knots.size), np.nan)
-    o, i = np.searchsorted(table.outer_knots, table.outer[mine]), np.searchsorted(table.inner_knots, table.inner[mine])
-    dense[h, o, i] = table.latency_ms[mine]
-    grid = (head_knots[:, None, None], table.outer_knots[:, None], table.inner_knots)
+    heads_of, outer, inner = (axis[mine] for axis in (table.heads, table.outer, table.inner))
+    knots = (table.outer_knots, table.inner_knots)
+    head_knots, dense = dense_grid(heads_of, outer, inner, table.latency_ms[mine], knots)
+    grid = (head_knots[:, None, None], knots[0][:, None], knots[1])
     sol = np.broadcast_to(slice_sol_ms(system, table.phase, key, *grid), dense.shape)
     if table.phase == "generation":
         dense = np.where(np.isnan(dense), np.nan, np.maximum(dense, sol))
-    return bind_slice(head_knots, dense, (table.outer_knots, table.inner_knots), heads, sol, leaves)
+    return bind_slice(head_knots, dense, knots, heads, sol, leaves)
 
 
 def most_leaves(table: AttentionTable | None) -> int:
     """Points of the largest slice of a table, rounded up to a bucket."""
-    largest = 1 if table is None else int(np.bincount(table.slice_of).max())
-    return -(-largest // LEAF_BUCKET) * LEAF_BUCKET
+    return padded_leaves(1 if table is None else int(np.bincount(table.slice_of).max()))
 
 
 def no_slice(table: AttentionTable | None, leaves: int) -> GridSlice:

@@ -27,6 +27,7 @@ class Database:
         mode: `SILICON` measured tables alone; `HYBRID` estimates where they miss; `EMPIRICAL` estimates alone; `SOL`
             rooflines.
         transfers: Kinds of transfer an estimate may use, of `KINDS`.
+        attention_backend: Attention kernel to prefer; the backend's own when None.
     """
 
     system: System
@@ -34,6 +35,7 @@ class Database:
     version: str
     mode: str = "SILICON"
     transfers: tuple[str, ...] = KINDS
+    attention_backend: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

@@ -6,16 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aicjax.forward.bound import StepCurves, step_queries
+from aicjax.forward.bound import COORDINATES, StepCurves, step_queries
 from aicjax.forward.steps import StepQueries
-
-# Part of a step: the curve it is read from, and the names of its coordinates.
-_PARTS = {
-    "context_rest": ("context_tokens", "context_last"),
-    "context_attention": ("prefill_batch", "prefill_new", "prefill_prefix"),
-    "generation_rest": ("generation_rows",),
-    "generation_attention": ("decode_rows", "decode_length"),
-}
 
 
 class Places(NamedTuple):
@@ -45,29 +37,33 @@ class Coordinates:
     """A growing list of distinct coordinates for each part of a step."""
 
     def __init__(self) -> None:
-        self._blocks: dict[str, list[NDArray[np.int64]]] = {part: [] for part in _PARTS}
-        self._sizes = dict.fromkeys(_PARTS, 0)
+        self._blocks: dict[str, list[NDArray[np.int64]]] = {part: [] for part in COORDINATES}
+        self._sizes = dict.fromkeys(COORDINATES, 0)
 
-    def context_rest(self, tokens: ArrayLike, last_tokens: ArrayLike) -> Places:
-        """Prefill without attention over `tokens`, of which `last_tokens` reach the vocabulary projection."""
-        return self._add("context_rest", tokens, last_tokens)
+    def context_rest(self, batch: ArrayLike, new_tokens: ArrayLike, prefix: ArrayLike) -> Places:
+        """Prefill without attention of `batch` prompts with `new_tokens` after `prefix` cached ones."""
+        return self._add("context_rest", batch, new_tokens, prefix)
 
     def context_attention(self, batch: ArrayLike, new_tokens: ArrayLike, prefix: ArrayLike) -> Places:
         """Prefill attention of `batch` prompts with `new_tokens` after `prefix` cached ones."""
         return self._add("context_attention", batch, new_tokens, prefix)
 
     def generation_rest(self, rows: ArrayLike) -> Places:
-        """Decode without attention over query rows."""
+        """What a token count drives in a decode pass, over query rows."""
         return self._add("generation_rest", rows)
 
     def generation_attention(self, rows: ArrayLike, kv_len: ArrayLike) -> Places:
         """Decode attention of query rows at a cached length."""
         return self._add("generation_attention", rows, kv_len)
 
+    def generation_other(self, rows: ArrayLike, kv_len: ArrayLike) -> Places:
+        """The other operators of a decode pass that sequences drive, of query rows at a cached length."""
+        return self._add("generation_other", rows, kv_len)
+
     def queries(self) -> StepQueries:
         """All coordinates, as `BoundModel.evaluate` takes them."""
         groups = {}
-        for part, names in _PARTS.items():
+        for part, names in COORDINATES.items():
             if self._blocks[part]:
                 groups |= dict(zip(names, np.concatenate(self._blocks[part], axis=1), strict=True))
         return step_queries(**groups)

@@ -31,6 +31,7 @@ class AggPlan:
         chunks: Steps over which one prompt is spread.
         decode_rows: Requests that decode in a mixed step.
         shared_tokens: Tokens of a mixed step that pass everything but attention: prompts, decode rows and their drafts.
+        shared_prefix: Cached tokens of the whole prompts of a mixed step.
         drains: Whether the cycle has steps without prompts, whose drain shortens the mixed part of TPOT.
         step_prompts, step_decodes, step_tokens: Prompts, decoding requests and tokens of a step, as reported and as the
             memory model counts them.
@@ -44,6 +45,7 @@ class AggPlan:
     chunks: Counts
     decode_rows: Counts
     shared_tokens: Counts
+    shared_prefix: Counts
     drains: NDArray[np.bool_]
     step_prompts: Counts
     step_decodes: Counts
@@ -82,6 +84,7 @@ def plan_agg(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike, *, spread_deco
         chunks=chunks,
         decode_rows=rows,
         shared_tokens=C + rows * load.query_rows - load.prefix * (C // isl),
+        shared_prefix=load.prefix * (C // isl),
         drains=~saturated,
         step_prompts=np.where(single, 1, prompts),
         step_decodes=np.where(single, 1, b - prompts),

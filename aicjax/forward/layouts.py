@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operator lists of layouts as rows: which part of a pass each operator belongs to, and how often its row runs."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from aicjax._results import Provenance
+from aicjax.forward.steps import Weights
+from aicjax.ops.composites import chain
+from aicjax.ops.database import Database
+from aicjax.ops.kinds import SEQUENCE_RECORDS
+from aicjax.ops.records import OpLists, Overlap
+from aicjax.ops.tokens import distinct
+
+CONFIG_BUCKET = 4
+
+Runs = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a layout.
+
+    Attributes:
+        name: Its name.
+        sides: Rows that answer for it and how often each runs; two sides where two chains overlap.
+    """
+
+    name: str
+    sides: tuple[Runs, ...]
+
+    @property
+    def runs(self) -> Runs:
+        """Rows of all sides."""
+        return tuple(run for side in self.sides for run in side)
+
+    def spent(self, latency_ms: np.ndarray, provenance: np.ndarray) -> tuple[float, int]:
+        """Latency of the longer side and its worst provenance, from those of all rows."""
+        sides = [
+            (
+                float(sum(scale * latency_ms[row] for row, scale in side if scale > 0)),
+                max([int(provenance[row]) for row, scale in side if scale > 0], default=int(Provenance.NONE)),
+            )
+            for side in self.sides
+        ]
+        return max(sides)
+
+
+@dataclass
+class Part:
+    """Operators of one part of a pass of one layout, before their rows are known."""
+
+    operators: list[tuple[str, tuple[tuple[Any, ...], ...]]] = field(default_factory=list)
+
+    def _ops(self) -> Iterator[Any]:
+        return (op for _, sides in self.operators for side in sides for op in side)
+
+    @property
+    def token_ops(self) -> list[Any]:
+        """Operators that a token count drives."""
+        return [op for op in self._ops() if not isinstance(op, SEQUENCE_RECORDS)]
+
+    @property
+    def sequence_ops(self) -> list[Any]:
+        """Operators that a batch of sequences drives."""
+        return [op for op in self._ops() if isinstance(op, SEQUENCE_RECORDS)]
+
+    def placed(
+        self, tokens: Mapping[Hashable, int], sequences: Mapping[Hashable, int], offset: int
+    ) -> tuple[Operator, ...]:
+        """The operators with their rows; those of sequences come after `offset` rows of tokens."""
+
+        def row(op: Any) -> int:
+            if isinstance(op, SEQUENCE_RECORDS):
+                return offset + sequences[distinct(op)]
+            return tokens[distinct(op)]
+
+        return tuple(
+            Operator(name, tuple(tuple((row(op), op.scale) for op in side) for side in sides))
+            for name, sides in self.operators
+        )
+
+
+def part_operators(database: Database, lists: OpLists) -> list[Part]:
+    """Operators of one layout by part, in the order of `StepTimes`.
+
+    Attention is what is named so; what else sequences drive runs with the rest of a pass.
+    """
+    rest, attention, decode_rest, decode_attention, decode_other = (Part() for _ in range(5))
+    for phase, listed, others in (
+        ("context", lists.context, (rest, attention, rest)),
+        ("generation", lists.generation, (decode_rest, decode_attention, decode_other)),
+    ):
+        for item in listed:
+            if isinstance(item, Overlap):
+                sides = (chain(database, item.first), chain(database, item.second))
+                others[0].operators.append((item.name, sides))
+                continue
+            for op in chain(database, (item,)):
+                named = 1 if op.name == f"{phase}_attention" and item is op else 2
+                others[named if isinstance(op, SEQUENCE_RECORDS) else 0].operators.append((op.name, ((op,),)))
+    return [rest, attention, decode_rest, decode_attention, decode_other]
+
+
+def part_weights(layouts: Sequence[tuple[Operator, ...]], rows: int) -> Weights:
+    """How often each row runs in one part of each layout, the config axis padded."""
+    configs = -(-len(layouts) // CONFIG_BUCKET) * CONFIG_BUCKET
+    overlaps = max(sum(len(op.sides) > 1 for op in layout) for layout in layouts)
+    runs, sides = np.zeros((configs, rows)), np.zeros((overlaps, 2, configs, rows))
+    for config, layout in enumerate(layouts):
+        overlap = 0
+        for op in layout:
+            for at, side in enumerate(op.sides):
+                for row, scale in side:
+                    if len(op.sides) > 1:
+                        sides[overlap, at, config, row] += scale
+                    else:
+                        runs[config, row] += scale
+            overlap += len(op.sides) > 1
+    return Weights(runs.astype(np.float32), sides.astype(np.float32))
