@@ -7,8 +7,12 @@ from aicjax._results import InputError
 from aicjax.models.families import FAMILIES
 from aicjax.models.model import ModelConfig
 from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
 
 ACTIVATION_TP = (1, 2, 4, 8)  # tensor-parallel sizes with an activation coefficient; beyond the last, the last
+
+_BLOCKED_EXPERTS = ("MOE", "QWEN3VL_MOE", "HYBRIDMOE", "STEP3P7")  # families whose block-scaled experts are cut whole
+_DEFAULT_BLOCK = 128
 
 
 def check_parallel(model: ModelConfig, parallel: Parallel, backend: str) -> None:
@@ -31,6 +35,23 @@ def check_parallel(model: ModelConfig, parallel: Parallel, backend: str) -> None
         _check_experts(model, parallel)
     if parallel.cp > 1:
         _check_context_parallel(model, parallel, backend)
+
+
+def check_expert_blocks(model: ModelConfig, parallel: Parallel, quantisation: Quantisation) -> None:
+    """Refuse experts whose share on a GPU is not a whole number of scaled blocks.
+
+    Raises:
+        InputError: `moe_tp` cuts a block of block-scaled weights.
+    """
+    if quantisation.moe != "fp8_block" or model.family not in _BLOCKED_EXPERTS:
+        return
+    block, size = next(iter(model.checkpoint.weight_block), _DEFAULT_BLOCK), model.moe_intermediate_size
+    if size // parallel.moe_tp % block:
+        raise InputError(
+            "moe_tp",
+            parallel.moe_tp,
+            f"one that cuts the {size}-wide experts of {model.name} into whole weight blocks of {block}",
+        )
 
 
 def _check_experts(model: ModelConfig, parallel: Parallel) -> None:

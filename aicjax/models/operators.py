@@ -4,7 +4,7 @@
 from typing import TypeVar
 
 from aicjax._results import InputError, UnsupportedModel
-from aicjax.models.checks import check_parallel
+from aicjax.models.checks import check_expert_blocks, check_parallel
 from aicjax.models.families import FAMILIES
 from aicjax.models.kvcache import KvCache
 from aicjax.models.model import ModelConfig
@@ -32,6 +32,7 @@ def op_lists(
         UnsupportedModel: The family has no operator list.
     """
     check_parallel(model, parallel, backend)
+    check_expert_blocks(model, parallel, quantisation)
     if not isinstance(nextn, int) or nextn < 0:
         raise InputError("nextn", nextn, "an integer, 0 or more")
     return _priced(model, FAMILIES[model.family].op_lists)(model, parallel, quantisation, backend, nextn)
