@@ -24,9 +24,9 @@ from aicjax.ops.attention_tables import (
     load_attention,
     most_leaves,
     no_slice,
-    padded_knots,
 )
 from aicjax.ops.database import Database
+from aicjax.ops.ragged import padded_knots
 from aicjax.ops.records import ContextAttention, EncoderAttention, GenerationAttention
 from aicjax.ops.roofline import (
     Hardware,

@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.interp.estimate import Samples, bind_samples, estimated_utilization, no_samples
-from aicjax.interp.grid import GridSlice, Question, ask, bind_slice
+from aicjax.interp.grid import GridSlice, Question, ask, bind_slice, empty_slice
 from aicjax.ops.database import Database
 from aicjax.ops.mla_tables import GridRecord, find_slice
-from aicjax.ops.ragged import dense_grid, no_points, padded_leaves, shared_knots
+from aicjax.ops.ragged import dense_grid, padded_leaves, shared_knots
 from aicjax.ops.zigzag import chunks
 
 Roof = Callable[..., Float[Array, "row point"]]
@@ -57,11 +57,11 @@ def bind_grid(database: Database, records: Sequence[GridRecord], roof: HostRoof,
     used = [slice_ for slice_ in points if slice_ is not None]
     knots = shared_knots(used if database.interpolates else [])
     leaves = padded_leaves(max((slice_.latency_ms.size for slice_ in used), default=1))
-    none, unknown = no_points(knots, leaves if database.interpolates else 1), no_samples(3, leaves)
+    none, unknown = empty_slice(knots, leaves if database.interpolates else 1), no_samples(3, leaves)
     slices, samples = [none] * rows, [unknown] * rows
     for row, (record, own) in enumerate(zip(records, points, strict=True)):
         if own is not None and database.interpolates:
-            heads, dense = dense_grid(own, knots)
+            heads, dense = dense_grid(own.heads, own.outer, own.inner, own.latency_ms, knots)
             at = (heads[:, None, None], knots[0][:, None], knots[1])
             sol = np.broadcast_to(roof(record, *at), dense.shape)
             slices[row] = bind_slice(heads, dense, knots, record.num_heads, sol, leaves)

@@ -2,15 +2,16 @@
 """Measured latent attention: which table and which slice of it answers for an operator."""
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from aicjax._results import DataError
 from aicjax.hardware import System
 from aicjax.ops.database import Database
-from aicjax.ops.ragged import RaggedTable, ragged_table
+from aicjax.ops.ragged import RaggedTable, coded_numbers, ragged_table
 from aicjax.ops.records import (
     ContextMla,
     GenerationMla,
@@ -79,7 +80,7 @@ def load_mla(system: System, backend: str, version: str, shared: bool, record: t
     rows = read_rows(system.name, backend, version, table.name, shared)
     if rows is None or not len(rows):
         return None
-    columns: list[tuple[np.ndarray, Sequence[Hashable]]] = [rows.text(column) for column in table.columns]
+    columns: list[tuple[np.ndarray, Sequence[Any]]] = [rows.text(column) for column in table.columns]
     if table.whole_block:
         columns.append(_native_heads(rows))
     batch, length = rows.number("batch_size"), rows.number("isl")
@@ -94,8 +95,7 @@ def _native_heads(rows: Rows) -> tuple[np.ndarray, list[int]]:
         if model not in NATIVE_HEADS:
             row = int(np.argmax(codes == code))
             raise DataError(f"{rows.place(row)}, column model: {model!r} is none of {', '.join(NATIVE_HEADS)}")
-    heads = sorted({NATIVE_HEADS[model] for model in models})
-    return np.array([heads.index(NATIVE_HEADS[model]) for model in models], np.int32)[codes], heads
+    return coded_numbers(np.array([NATIVE_HEADS[model] for model in models])[codes])
 
 
 def find_slice(database: Database, record: GridRecord) -> tuple[RaggedTable, int] | None:

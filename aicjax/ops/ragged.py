@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ragged tables over (heads, outer, inner): measured points grouped into slices by the columns that select them."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from aicjax.interp.axis import PAD_KNOT
-from aicjax.interp.grid import GridSlice, empty_slice
 from aicjax.tables import first_rows
 
 LEAF_BUCKET = 1024
@@ -27,7 +27,7 @@ class RaggedTable:
         latency_ms: Measured latency [point].
     """
 
-    keys: tuple[tuple[Hashable, ...], ...]
+    keys: tuple[tuple[Any, ...], ...]
     slice_of: np.ndarray
     heads: np.ndarray
     outer: np.ndarray
@@ -48,7 +48,7 @@ class RaggedTable:
 
 
 def ragged_table(
-    columns: Sequence[tuple[np.ndarray, Sequence[Hashable]]],
+    columns: Sequence[tuple[np.ndarray, Sequence[Any]]],
     heads: np.ndarray,
     outer: np.ndarray,
     inner: np.ndarray,
@@ -71,6 +71,12 @@ def ragged_table(
     return RaggedTable(keys, slice_of, heads[keep], outer[keep], inner[keep], latency_ms[keep].astype(np.float64))
 
 
+def coded_numbers(column: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """A column of integers as codes and the numbers they stand for, ascending."""
+    numbers, codes = np.unique(column, return_inverse=True)
+    return codes, numbers.tolist()
+
+
 def shared_knots(tables: Sequence[RaggedTable]) -> Knots:
     """Distinct outer and inner coordinates of all tables, ascending, padded to a bucket."""
     if not tables:
@@ -89,15 +95,17 @@ def padded_leaves(points: int) -> int:
     return -(-max(points, 1) // LEAF_BUCKET) * LEAF_BUCKET
 
 
-def dense_grid(points: RaggedTable, knots: Knots) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct heads of one slice and its latency [head, outer, inner] on `knots`, NaN where nothing was measured."""
-    heads, at = np.unique(points.heads, return_inverse=True)
-    dense = np.full((heads.size, *(axis.size for axis in knots)), np.nan)
-    outer, inner = (np.searchsorted(axis, x) for axis, x in zip(knots, (points.outer, points.inner), strict=True))
-    dense[at, outer, inner] = points.latency_ms
-    return heads, dense
+def dense_grid(heads, outer, inner, latency_ms, knots: Knots) -> tuple[np.ndarray, np.ndarray]:
+    """Points of one slice as a grid.
 
+    Args:
+        heads, outer, inner, latency_ms: Coordinates and latency of the points [point].
+        knots: Shared outer and inner coordinates.
 
-def no_points(knots: Knots, leaves: int) -> GridSlice:
-    """Slice of a shape that was never measured."""
-    return empty_slice(knots, leaves)
+    Returns:
+        Distinct heads, ascending, and latency [head, outer, inner] on `knots`, NaN where nothing was measured.
+    """
+    keys, at = np.unique(heads, return_inverse=True)
+    dense = np.full((keys.size, *(axis.size for axis in knots)), np.nan)
+    dense[at, np.searchsorted(knots[0], outer), np.searchsorted(knots[1], inner)] = latency_ms
+    return keys, dense

@@ -21,11 +21,11 @@ from aicjax.hardware import System
 from aicjax.interp.counts import floor_div
 from aicjax.interp.curve import SizeCurves, size_latency, stack_size_curves
 from aicjax.interp.grid import GridSlice, Question, ask, bind_slice, empty_slice
-from aicjax.ops.attention_tables import KNOT_BUCKET, padded_knots
 from aicjax.ops.database import Database
 from aicjax.ops.gdn import gdn_kernel
 from aicjax.ops.kda import kda_kernel
 from aicjax.ops.mamba2 import mamba2_kernel
+from aicjax.ops.ragged import KNOT_BUCKET, padded_knots
 from aicjax.ops.records import Gdn, Kda, Mamba2
 from aicjax.ops.recurrent_tables import Kernel
 from aicjax.ops.roofline import Hardware
