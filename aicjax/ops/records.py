@@ -26,6 +26,10 @@ from aicjax.ops.moe_records import Moe as Moe
 from aicjax.ops.moe_records import MoeAllToAll as MoeAllToAll
 from aicjax.ops.moe_records import MoeDispatch as MoeDispatch
 from aicjax.ops.moe_records import MoeExpertCompute as MoeExpertCompute
+from aicjax.ops.msa_records import DsaStandIn as DsaStandIn
+from aicjax.ops.msa_records import MsaContext as MsaContext
+from aicjax.ops.msa_records import MsaGeneration as MsaGeneration
+from aicjax.ops.msa_records import MsaShape as MsaShape
 from aicjax.ops.recurrent_records import Gdn as Gdn
 from aicjax.ops.recurrent_records import Kda as Kda
 from aicjax.ops.recurrent_records import Mamba2 as Mamba2
@@ -177,7 +181,7 @@ AttentionOp = ContextAttention | GenerationAttention | EncoderAttention
 MlaOp = ContextMla | GenerationMla | MlaBmm | MlaModuleContext | MlaModuleGeneration
 WideEpMlaOp = WideEpContextMla | WideEpGenerationMla
 RecurrentOp = Mamba2 | Gdn | Kda
-SparseOp = DsaContext | DsaGeneration | Dsv4Context | Dsv4Generation
+SparseOp = DsaContext | DsaGeneration | MsaContext | MsaGeneration | Dsv4Context | Dsv4Generation
 SequenceOp = AttentionOp | SparseOp | MlaOp | WideEpMlaOp | RecurrentOp
 Op = TokenOp | SequenceOp
 
