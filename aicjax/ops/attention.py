@@ -15,7 +15,7 @@ from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
-from aicjax.interp.counts import ceil_div, floor_div
+from aicjax.interp.counts import floor_div
 from aicjax.interp.grid import GridSlice, Question, answer, ask
 from aicjax.ops.attention_tables import (
     SliceKey,
@@ -36,6 +36,7 @@ from aicjax.ops.roofline import (
     generation_attention_sol_ms,
     memory_ms,
 )
+from aicjax.ops.zigzag import chunks
 
 ACTIVATION_BYTES = 2  # queries, keys and values as the projections write them
 DECODE_SAMPLES = 5  # lengths averaged around the one asked for
@@ -159,40 +160,27 @@ def ask_context_attention(rows, batch, new, prefix, hardware: Hardware, constant
     """The question behind `context_attention_latency`."""
     count = rows.heads.shape[0]
     batch, new, prefix = _on_rows(count, batch.astype(jnp.float32), new, prefix)
-    split = rows.cp[:, None] > 1
-    chunk = jnp.where(split, _chunk(new, rows.cp[:, None]), new)
-    cached = jnp.concatenate([prefix, prefix + new - chunk], 1).astype(jnp.float32)
-    full = cached + jnp.tile(chunk, 2).astype(jnp.float32)
+    parts = chunks(new, prefix, rows.cp)
 
     def sol(shape, heads, length, batch):
         return context_attention_sol_ms(batch, length, 0.0, *_slice_shape(shape, heads), mem_bw=hardware.mem_bw)
 
     def finish(whole, code):
-        first, last = jnp.split(whole * ((full - cached) * (full + cached) / (full * full)), 2, 1)
-        table = first + jnp.where(split, last, 0.0)
         extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
-        return (table + extra[:, None]) * rows.imbalance[:, None], jnp.maximum(*jnp.split(code, 2, 1))
+        latency = parts.total(whole * parts.uncached()) + extra[:, None]
+        return latency * rows.imbalance[:, None], parts.worst(code)
 
-    return _ask(rows, full, jnp.tile(batch, 2), hardware, sol, finish, sqrt_outer=True)
+    return _ask(rows, parts.full, parts.both(batch), hardware, sol, finish, sqrt_outer=True)
 
 
 def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of `context_attention_latency` [row, point], its memory traffic at full bandwidth."""
     shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
-
-    def at(new, prefix):
-        points = (jnp.asarray(x, jnp.float32) for x in (batch, new + prefix, prefix))
-        return context_attention_sol_ms(*points, *shape, mem_bw=hardware.mem_bw)
-
-    split, chunk = rows.cp[:, None] > 1, _chunk(new, rows.cp[:, None])
-    table = jnp.where(split, at(chunk, prefix) + at(chunk, prefix + new - chunk), at(new, prefix))
+    batch, new, prefix = _on_rows(rows.heads.shape[0], jnp.asarray(batch, jnp.float32), new, prefix)
+    parts = chunks(new, prefix, rows.cp)
+    each = context_attention_sol_ms(parts.both(batch), parts.full, parts.cached, *shape, mem_bw=hardware.mem_bw)
     extra = _context_extra_ms(rows, lambda moved: moved / hardware.mem_bw, constants)
-    return (table + extra[:, None]) * rows.imbalance[:, None]
-
-
-def _chunk(new, cp):
-    """Tokens of one zig-zag chunk of a context-parallel rank."""
-    return jnp.maximum(1, ceil_div(new, 2 * cp))
+    return (parts.total(each) + extra[:, None]) * rows.imbalance[:, None]
 
 
 def _context_extra_ms(rows, memory, constants):
