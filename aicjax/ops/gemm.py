@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products: scattered measured shapes, one curve of tokens each, and static FP8 activation scales."""
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,94 +11,19 @@ from jaxtyping import Bool, Float, Int
 from aicjax import quant
 from aicjax._results import Provenance
 from aicjax._types import Array
-from aicjax.hardware import System
+from aicjax.constants import OpConstants
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
 from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
 from aicjax.interp.sites import NEIGHBOURS, NO_SITE, choose_sites, token_segments
 from aicjax.ops import scales
 from aicjax.ops.database import Database
+from aicjax.ops.gemm_estimate import GemmEstimates, bind_gemm_estimates, with_gemm_estimates
+from aicjax.ops.gemm_tables import host_sol_ms, load_gemm, table_format
 from aicjax.ops.records import Gemm
 from aicjax.ops.roofline import Hardware, dtype_index, gemm_sol_ms
-from aicjax.tables import first_rows, read_rows
 
-TABLE = "gemm_perf"
 CURVE_BUCKET = 64
-LEGACY_FORMATS = ("awq", "gptq")  # rows of formats that no mode uses
-
-
-@dataclass(frozen=True)
-class GemmSites:
-    """All measured shapes of one format.
-
-    Attributes:
-        sites: Shapes `(n, k)` in the order in which they were first met [site, 2].
-        knots: Token counts, ascending [knot].
-        latency_ms: Latency, never below the roofline [site, knot]; NaN where not measured.
-        first, last: First and last measured token count of each shape [site].
-    """
-
-    sites: np.ndarray
-    knots: np.ndarray
-    latency_ms: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-
-
-def table_format(mode: str) -> str:
-    """The format whose measured rows answer for a mode: static scales have none of their own."""
-    return "fp8" if mode == "fp8_static" else mode
-
-
-@functools.lru_cache(maxsize=64)
-def load_gemm(system: System, backend: str, version: str, shared: bool, mode: str) -> GemmSites | None:
-    """Measured shapes of one format, clamped to the roofline; None when nothing was measured."""
-    rows = read_rows(system.name, backend, version, TABLE, shared)
-    if rows is None:
-        return None
-    codes, formats = rows.text("gemm_dtype")
-    if mode in LEGACY_FORMATS or mode not in formats:
-        return None
-    rows = rows.select(codes == formats.index(mode))
-    m, n, k = (rows.number(c).astype(np.int64) for c in ("m", "n", "k"))
-    keep = first_rows(m, n, k)
-    m, n, k, latency = m[keep], n[keep], k[keep], rows.number("latency")[keep].astype(np.float64)
-    form = quant.GEMM[mode]
-    if form.dtype in system.peak_flops:
-        sol = _host_sol(system, mode, m, n, k)
-        latency = np.maximum(latency, sol)
-    order = _first_met(m, n, k)
-    shape = n * (k.max() + 1) + k
-    _, where, site = np.unique(shape[order], return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(where))
-    knots, column = np.unique(m, return_inverse=True)
-    sites = np.empty((rank.size, 2), np.int64)
-    sites[rank] = np.stack([n, k], -1)[order][where]
-    dense = np.full((rank.size, knots.size), np.nan)
-    dense[rank[site], column[order]] = latency[order]
-    measured = np.isfinite(dense)
-    last = knots.size - 1 - measured[:, ::-1].argmax(-1)
-    return GemmSites(sites, knots, dense, knots[measured.argmax(-1)], knots[last])
-
-
-def _first_met(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """Row order of the walk that ranks shapes: by first `m`, then first `n` under it, then first `k` under both."""
-    row = np.arange(m.size)
-    by_m = _first_index(m)
-    by_n = _first_index(m * (n.max() + 1) + n)
-    return np.lexsort((row, by_n, by_m))
-
-
-def _first_index(key: np.ndarray) -> np.ndarray:
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return first[inverse]
-
-
-def _host_sol(system: System, mode: str, m, n, k) -> np.ndarray:
-    form = quant.GEMM[mode]
-    bandwidth = system.mem_bw_bytes_per_s / 1e3
-    m, n, k = (np.asarray(x, np.float64) for x in (m, n, k))
-    return gemm_sol_ms(m, n, k, form.bytes, system.peak(form.dtype) / 1e3, bandwidth, xp=np)
 
 
 class GemmRows(eqx.Module):
@@ -119,6 +42,7 @@ class GemmRows(eqx.Module):
         knots: Token counts that the curves share [knot].
         breaks: Token counts at which the answering curves change [segment - 1].
         scales: Cost of activation scales that static scales save.
+        estimates: What answers for the products that the curves may fail; None when nothing does.
     """
 
     n: Float[Array, " row"]
@@ -135,6 +59,7 @@ class GemmRows(eqx.Module):
     knots: Float[Array, " knot"]
     breaks: Float[Array, " breaks"]
     scales: scales.ScaleRows
+    estimates: GemmEstimates | None
 
 
 def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> GemmRows:
@@ -173,6 +98,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         for at in np.argwhere(choice.site != NO_SITE):
             site = int(choice.site[tuple(at)])
             curve[row][tuple(at)] = used.setdefault((mode, site), len(used))
+    answered = (weight[: len(records), :segments].sum(-1) > 0).all(-1)
     padded = -(-max(len(used), 1) // CURVE_BUCKET) * CURVE_BUCKET
     dense = np.full((padded, knots.size), np.nan)
     sol = np.ones_like(dense)
@@ -182,7 +108,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         assert table is not None
         shape[index] = table.sites[site]
         dense[index, np.searchsorted(knots, table.knots)] = table.latency_ms[site]
-        sol[index] = _host_sol(system, mode, knots, *table.sites[site])
+        sol[index] = host_sol_ms(system, mode, knots, *table.sites[site])
     width = -(-knots.size // 16) * 16
     curves = bind_token_curves(knots, dense, sol)
     spare = ((0, 0), (0, width - knots.size))
@@ -202,7 +128,11 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         weight=weight,
         measured=is_site,
         estimate_sol=np.pad(
-            [r.below_grid_sol and tables.get(table_format(r.quant)) is not None for r in records], pad
+            [
+                r.below_grid_sol and not database.estimates and tables.get(table_format(r.quant)) is not None
+                for r in records
+            ],
+            pad,
         ).astype(bool),
         curve_n=shape[:, 0].astype(np.float32),
         curve_k=shape[:, 1].astype(np.float32),
@@ -210,6 +140,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         knots=np.pad(knots.astype(np.float32), (0, width - knots.size), constant_values=PAD_KNOT),
         breaks=np.pad(breaks.astype(np.float32), (0, padded_segments - segments), constant_values=PAD_KNOT),
         scales=scales.bind_scales(database, records, rows=rows),
+        estimates=bind_gemm_estimates(database, records, answered, rows=rows),
     )
 
 
@@ -224,18 +155,20 @@ def gemm_latency(
     transform: Int[Array, " row"],
     tokens: Float[Array, "transform point"],
     hardware: Hardware,
+    constants: OpConstants,
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each product and how it was obtained.
 
     A measured shape answers from its own curve. Another takes the roofline over the mean utilisation of its
-    neighbours, weighted by the inverse square of their log2 distance. Static scales then save what computing
-    scales at run time costs, down to the roofline.
+    neighbours, weighted by the inverse square of their log2 distance. Where neither answers an estimate may. Static
+    scales then save what computing scales at run time costs, down to the roofline.
 
     Args:
         rows: Bound products.
         transform: Which row of `tokens` each product reads.
         tokens: Distinct token counts; several products share them, so they are located once.
         hardware: Peaks and bandwidths.
+        constants: Operator constants.
     """
     at = interval(rows.knots, tokens)
     segment = interval(rows.breaks, tokens)
@@ -267,4 +200,6 @@ def gemm_latency(
     found = (total > 0) & (mean > 0)
     value = jnp.where(found, value, jnp.where(rows.estimate_sol[:, None], sol, jnp.nan))
     code = jnp.where(found, code, jnp.where(rows.estimate_sol[:, None], Provenance.SOL, Provenance.MISSING))
+    if rows.estimates is not None:
+        value, code = with_gemm_estimates(rows.estimates, count, sol, value, code, constants)
     return scales.without_scale_cost(rows.scales, count, sol, value, code)

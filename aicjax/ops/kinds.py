@@ -81,7 +81,7 @@ TOKEN_KINDS = (
     TokenKind(
         (Gemm,),
         gemm.bind_gemm,
-        lambda rows, reads, counts, hardware, _: gemm.gemm_latency(rows, reads, counts, hardware),
+        gemm.gemm_latency,
         lambda rows, reads, counts, hardware, _: gemm.gemm_sol(rows, counts[reads], hardware),
     ),
     TokenKind(

@@ -15,7 +15,7 @@ from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div, point_bucket
 from aicjax.ops import attention, comm, gemm, traffic
 from aicjax.ops.attention_tables import backend_lanes
-from aicjax.ops.database import Database
+from aicjax.ops.database import Database, transfer_kinds
 from aicjax.ops.records import (
     P2P,
     AllReduce,
@@ -30,7 +30,6 @@ from aicjax.ops.records import (
 )
 from aicjax.ops.roofline import Hardware, hardware_arrays
 
-MODES = ("SILICON", "SOL")  # modes that answer today
 PHASES = {ContextAttention: "context", GenerationAttention: "generation", EncoderAttention: "encoder"}
 
 
@@ -56,6 +55,7 @@ def operator_latency(
     ops: Sequence[Op],
     *,
     mode: str = "SILICON",
+    transfer_policy: str | None = None,
     tokens: Any = None,
     batch: Any = None,
     length: Any = None,
@@ -68,7 +68,10 @@ def operator_latency(
     Args:
         system, backend, version: Which tables; `version` is resolved.
         ops: Operators of one kind: products, collectives, traffic, or attention of one phase.
-        mode: `SILICON` (measured tables) or `SOL` (rooflines).
+        mode: `SILICON` (measured tables), `HYBRID` (estimates where they miss), `EMPIRICAL` (estimates alone) or `SOL`
+            (rooflines).
+        transfer_policy: What an estimate may borrow from: a preset of `database.TRANSFERS`, or a comma list of presets
+            and kinds; anything when None.
         tokens: Tokens of each token-driven operator [op].
         batch, length: Sequences, and their length: new tokens in prefill, all cached tokens in decode [op].
         prefix: Cached tokens before the new ones, prefill only [op].
@@ -76,7 +79,7 @@ def operator_latency(
         constants: Operator constants; the reference set when None.
 
     Raises:
-        InputError: A mode, a kind or coordinates that do not fit.
+        InputError: A mode, a policy, a kind or coordinates that do not fit.
         MissingPeak: The system states no peak for a format.
 
     Example:
@@ -86,9 +89,7 @@ def operator_latency(
         >>> round(float(times.latency_ms[0]), 6)
         0.011738
     """
-    if mode not in MODES:
-        raise InputError("mode", mode, f"one of {', '.join(MODES)}")
-    database = Database(system, backend, version, mode)
+    database = Database(system, backend, version, mode, transfer_kinds(transfer_policy))
     if not ops:
         raise InputError("ops", ops, "at least one operator")
     known: OpConstants = traced(load_constants(backend).op if constants is None else constants)
@@ -109,7 +110,7 @@ def operator_latency(
     else:
         rows = _bind(database, ops, size)
         splits = [_column("ops", [getattr(op, name, 1) for op in ops], len(ops), size) for name in _SPLITS]
-        latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops), size), splits, hardware)
+        latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops), size), splits, hardware, known)
     scale = np.array([op.scale for op in ops])
     latency, sol, code = (np.asarray(x)[: len(ops), 0] for x in (latency, sol, code))
     sol = sol * scale
@@ -150,12 +151,12 @@ def _bind(database: Database, ops: Sequence[Any], size: int):
 
 
 @eqx.filter_jit
-def _token_driven(rows, tokens, splits, hardware: Hardware):
+def _token_driven(rows, tokens, splits, hardware: Hardware, constants: OpConstants):
     divisor, split = splits
     counts = ceil_div(floor_div(tokens, divisor), split).astype(jnp.float32)
     if isinstance(rows, gemm.GemmRows):
         own = jnp.arange(counts.shape[0], dtype=jnp.int32)
-        return *gemm.gemm_latency(rows, own, counts, hardware), gemm.gemm_sol(rows, counts, hardware)
+        return *gemm.gemm_latency(rows, own, counts, hardware, constants), gemm.gemm_sol(rows, counts, hardware)
     if isinstance(rows, comm.CommRows):
         return *comm.comm_latency(rows, counts), comm.comm_sol(rows, counts)
     return *traffic.traffic_latency(rows, counts, hardware), traffic.traffic_sol(rows, counts, hardware)

@@ -20,6 +20,7 @@ from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
 from aicjax.ops.database import Database
 from aicjax.ops.records import Gemm
+from aicjax.ops.scale_estimate import ScaleEstimates, bind_scale_estimates, estimated_scale_cost
 from aicjax.tables import first_rows, read_rows
 
 COMPUTE_TABLE = "computescale_perf"
@@ -61,6 +62,7 @@ class ScaleRows(eqx.Module):
         count: Number of knots [table].
         cost_ms: Cost at the knots [table, row, knot]; table 0 computes the scales, table 1 applies them.
         beyond: Factor on table 1 for a `k` beyond its range [row].
+        estimates: What answers instead in a database of estimates alone; None in others.
     """
 
     static: Bool[Array, " row"]
@@ -68,23 +70,22 @@ class ScaleRows(eqx.Module):
     count: Int[Array, " 2"]
     cost_ms: Float[Array, "2 row knot"]
     beyond: Float[Array, " row"]
+    estimates: ScaleEstimates | None
 
 
 def bind_scales(database: Database, records: Sequence[Gemm], *, rows: int) -> ScaleRows:
     """Scale curves for `records`, padded to `rows`. A static product without a table has NaN cost."""
     static = np.array([r.quant == STATIC for r in records] + [False] * (rows - len(records)), bool)
+    applied = static & np.array([r.low_precision_input for r in records] + [False] * (rows - len(records)), bool)
+    k = np.array([float(r.k) for r in records] + [1.0] * (rows - len(records)))
     beyond = np.ones(rows)
     curves: list[tuple[np.ndarray, np.ndarray]] = []
-    for table in (COMPUTE_TABLE, APPLY_TABLE):
-        needed = static & np.array(
-            [table == COMPUTE_TABLE or r.low_precision_input for r in records] + [False] * (rows - len(records)), bool
-        )
+    for table, needed in ((COMPUTE_TABLE, static), (APPLY_TABLE, applied)):
         loaded = load_scale(*database.where, table) if database.interpolates and needed.any() else None
         if loaded is None:
             curves.append((np.ones(1), np.where(needed, np.nan, 0.0)[:, None]))
             continue
         m_knots, k_knots, dense = loaded
-        k = np.array([float(r.k) for r in records] + [1.0] * (rows - len(records)))
         clipped = np.clip(k, k_knots[0], k_knots[-1])
         high = np.clip(np.searchsorted(k_knots, clipped), 1, k_knots.size - 1)
         low = high - 1
@@ -108,7 +109,16 @@ def bind_scales(database: Database, records: Sequence[Gemm], *, rows: int) -> Sc
             np.float32
         ),
         beyond=beyond.astype(np.float32),
+        estimates=_bind_estimates(database, k, np.stack([static, applied])),
     )
+
+
+def _bind_estimates(database: Database, k: np.ndarray, needed: np.ndarray) -> ScaleEstimates | None:
+    """Estimates of a database without interpolation: one with it has a full grid, which answers everywhere."""
+    if database.interpolates or not database.estimates or not needed.any():
+        return None
+    compute, apply = (load_scale(*database.where, table) for table in (COMPUTE_TABLE, APPLY_TABLE))
+    return bind_scale_estimates(compute, apply, k, needed, KNOT_BUCKET)
 
 
 def without_scale_cost(
@@ -122,13 +132,18 @@ def without_scale_cost(
 
     Beyond the measured tokens the cost of computing scales stays flat and that of applying them grows in proportion.
     """
-    compute, _ = _cost(rows, 0, tokens)
-    apply, ratio = _cost(rows, 1, tokens)
-    saved = jnp.maximum(latency_ms - compute - apply * ratio * rows.beyond[:, None], sol_ms)
+    if rows.estimates is None:
+        compute, _ = _cost(rows, 0, tokens)
+        apply, ratio = _cost(rows, 1, tokens)
+        apply = apply * ratio * rows.beyond[:, None]
+    else:
+        compute, apply = estimated_scale_cost(rows.estimates, tokens)
+    saved = jnp.maximum(latency_ms - compute - apply, sol_ms)
     static = rows.static[:, None]
     value = jnp.where(static, saved, latency_ms)
     missing = jnp.isnan(value)
-    code = jnp.where(static, jnp.where(missing, Provenance.MISSING, Provenance.ESTIMATED), code)
+    difference = jnp.where(code < Provenance.EMPIRICAL, Provenance.ESTIMATED, code)
+    code = jnp.where(static, jnp.where(missing, Provenance.MISSING, difference), code)
     return value, code.astype(jnp.int32)
 
 

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicjax._results import DataError, MissingPeak, Provenance
+from aicjax.constants import load_constants
 from aicjax.hardware import System
 from aicjax.ops.database import Database
-from aicjax.ops.gemm import bind_gemm, gemm_latency, load_gemm
+from aicjax.ops.gemm import bind_gemm, gemm_latency
+from aicjax.ops.gemm_tables import load_gemm
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import Gemm
 from aicjax.ops.roofline import hardware_arrays
@@ -22,6 +24,8 @@ from tests.oracles import curves, grid, rooflines, sites
 
 TOLERANCE = 1e-5  # float32 against float64
 ROUNDING = 3e-6  # float32 rounding, where an inequality is exact in real numbers
+CONSTANTS = load_constants("trtllm").op
+
 kernel = jax.jit(gemm_latency)
 
 
@@ -52,7 +56,7 @@ def test_products_equal_the_oracle(points, roof):
         records = [Gemm("gemm", 1.0, n, k, "bfloat16") for n, k in shapes]
         rows = bind_gemm(Database(system, *made_up.WHERE), records, rows=len(records))
     transform = np.zeros(len(records), np.int32)
-    latency, code = kernel(rows, transform, tokens[None].astype(np.float32), hardware_arrays(system))
+    latency, code = kernel(rows, transform, tokens[None].astype(np.float32), hardware_arrays(system), CONSTANTS)
     table = sites.curves_by_rank(clamped(points, sol))
     for row, shape in enumerate(shapes):
         for at, m in enumerate(tokens.tolist()):

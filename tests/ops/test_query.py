@@ -6,7 +6,7 @@ import pytest
 
 from aicjax._results import InputError, Provenance
 from aicjax.hardware import load_system
-from aicjax.ops.gemm import load_gemm
+from aicjax.ops.gemm_tables import load_gemm
 from aicjax.ops.query import OpTimes, operator_latency
 from aicjax.ops.records import AllReduce, Elementwise, Gemm, GenerationAttention
 from tests.compiles import Counts, counted
