@@ -28,6 +28,7 @@ class Database:
             rooflines.
         transfers: Kinds of transfer an estimate may use, of `KINDS`.
         attention_backend: Attention kernel to prefer; the backend's own when None.
+        share: Whether tables of other versions and backends fill gaps; as the mode has it when None.
     """
 
     system: System
@@ -36,6 +37,7 @@ class Database:
     mode: str = "SILICON"
     transfers: tuple[str, ...] = KINDS
     attention_backend: str | None = None
+    share: bool | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -59,7 +61,7 @@ class Database:
     @property
     def shared(self) -> bool:
         """Whether tables of other versions and backends fill gaps: estimates calibrate on the version's own rows."""
-        return self.mode in ("SILICON", "HYBRID")
+        return self.interpolates if self.share is None else self.share
 
     @property
     def where(self) -> tuple[System, str, str, bool]:

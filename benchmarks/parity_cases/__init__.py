@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aicjax.forward.bound import MODES as FORWARD_MODES
 from aicjax.models.families import FAMILIES
-from aicjax.ops.query import MODES as OPERATOR_MODES
+from aicjax.ops.database import MODES as OPERATOR_MODES
 from benchmarks.parity_cases.comparison import Comparison
 from benchmarks.parity_cases.forward import forward
 from benchmarks.parity_cases.memory import memory

@@ -51,12 +51,15 @@ def made_up_database(**options: Any) -> Database:
 
 
 def check_stored(name: str, record: Callable[[dict[str, Any]], RecurrentOp]) -> None:
-    """All stored answers of one file: latency, and whether a table or the roofline gave it."""
+    """All stored answers of one file: latency, and whether a table or the roofline gave it.
+
+    They were asked with the rows of other versions and backends in every mode.
+    """
     stored = StoredRows.read(REFERENCES / f"{name}.parquet")
     for (system, backend, version, mode), at in stored.groups("system", "backend", "version", "mode"):
         group = stored.take(at)
         ops = [record(row) for row in group.records(np.arange(len(group)))]
-        database = Database(load_system(system), backend, version, mode)
+        database = Database(load_system(system), backend, version, mode, share=True)
         times = ask(database, ops, group["batch_size"], group["s"])
         np.testing.assert_allclose(times.latency_ms, group["latency_ms"], rtol=TOLERANCE)
         assert (times.provenance == Provenance.SOL).tolist() == (group["source"] == "sol").tolist()

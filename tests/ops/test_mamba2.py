@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from aicjax._results import Provenance
+from aicjax.hardware import load_system
+from aicjax.ops.database import Database
 from aicjax.ops.records import Mamba2
 from aicjax.ops.recurrent import recurrent_available
 from tests.ops import made_up, recurrent_cases
@@ -55,6 +57,16 @@ def test_decode_steps_are_rooflines_and_prompts_measured_in_every_mode(mode):
     with made_up.database(mamba2_perf=rows((OP, 1, 8, 1.0), (decode, 1, 1, 1.0))):
         times = recurrent_cases.ask(recurrent_cases.made_up_database(mode=mode), [OP, decode], 1, 8)
     assert times.provenance.tolist() == [Provenance.EXACT, Provenance.SOL]
+
+
+@pytest.mark.parametrize("mode", ["SILICON", "EMPIRICAL", "SOL"])
+def test_modes_without_shared_rows_have_those_of_the_version_alone(mode):
+    """This version measured nothing of its own; an earlier one did."""
+    where = (load_system("h200_sxm"), "trtllm", "1.3.0rc23", mode)
+    op = Mamba2("conv", 1.0, "causal_conv1d_fn", "context", 8192, 128, 4, 256, 64, 8, 128)
+    assert recurrent_available(Database(*where), op) == (mode == "SILICON")
+    assert recurrent_available(Database(*where, share=True), op)
+    assert not recurrent_available(Database(*where, share=False), op)
 
 
 def test_rooflines_move_every_tensor_once():
