@@ -7,6 +7,7 @@ from aicjax._results import InputError, UnsupportedModel
 from aicjax.models.checks import check_expert_blocks, check_parallel
 from aicjax.models.families import FAMILIES
 from aicjax.models.kvcache import KvCache
+from aicjax.models.large_ep import LargeEp, check_large_ep
 from aicjax.models.model import ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
@@ -16,7 +17,12 @@ _Hook = TypeVar("_Hook")
 
 
 def op_lists(
-    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int = 0
+    model: ModelConfig,
+    parallel: Parallel,
+    quantisation: Quantisation,
+    backend: str,
+    nextn: int = 0,
+    large_ep: LargeEp | None = None,
 ) -> OpLists:
     """Operators of one prefill and of one decode step, per GPU, in order.
 
@@ -26,16 +32,24 @@ def op_lists(
         quantisation: Number formats.
         backend: `trtllm`, `vllm` or `sglang`.
         nextn: Draft tokens per step; a decode step then does the work of `layers + nextn` layers.
+        large_ep: How experts over many GPUs exchange tokens; None for an exchange by ordinary collectives.
 
     Raises:
-        InputError: The layout or the depth is not valid.
+        InputError: The layout, the depth or the exchange is not valid.
         UnsupportedModel: The family has no operator list.
     """
     check_parallel(model, parallel, backend)
     check_expert_blocks(model, parallel, quantisation)
     if not isinstance(nextn, int) or nextn < 0:
         raise InputError("nextn", nextn, "an integer, 0 or more")
-    return _priced(model, FAMILIES[model.family].op_lists)(model, parallel, quantisation, backend, nextn)
+    family = FAMILIES[model.family]
+    if large_ep is None:
+        return _priced(model, family.op_lists)(model, parallel, quantisation, backend, nextn)
+    if family.large_op_lists is None:
+        able = [family.name for family in FAMILIES.values() if family.large_op_lists is not None]
+        raise InputError("large_ep", large_ep, f"None for {model.name} (only families {', '.join(able)})")
+    check_large_ep(model, parallel, backend, large_ep)
+    return family.large_op_lists(model, parallel, quantisation, backend, nextn, large_ep)
 
 
 def kv_cache(

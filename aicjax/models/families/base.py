@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aicjax.models.kvcache import KvCache
+from aicjax.models.large_ep import LargeEp
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
@@ -30,6 +31,8 @@ class Family:
         extra: Facts of the config that only this family reads.
         op_lists: Operators of a model in a layout, (model, parallel, quantisation, backend, draft depth); None
             where the family can be read but not yet priced.
+        large_op_lists: Operators with experts over many GPUs, same arguments and the plan of their exchange; None
+            where the family has no such list.
         kv_cache: KV cache of one sequence on one GPU, same arguments.
         context_parallel_backends: Backends that can split its prefill along the sequence.
         prefill_tables: Tables that measure its prefill attention, by backend; `ATTENTION_TABLES` elsewhere.
@@ -40,6 +43,7 @@ class Family:
     extra: Callable[[ConfigFields], Mapping[str, Any]] = _no_extra
     op_lists: Callable[[ModelConfig, Parallel, Quantisation, str, int], OpLists] | None = None
     kv_cache: Callable[[ModelConfig, Parallel, Quantisation, str, int], KvCache] | None = None
+    large_op_lists: Callable[[ModelConfig, Parallel, Quantisation, str, int, LargeEp], OpLists] | None = None
     context_parallel_backends: tuple[str, ...] = ()
     prefill_tables: Mapping[str, tuple[PrefillTable, ...]] = field(default_factory=dict)
 

@@ -15,12 +15,15 @@ from aicjax.ops.records import (
     ContextAttention,
     Elementwise,
     Embedding,
+    Fallback,
     Gemm,
     GenerationAttention,
     Nccl,
     Op,
+    Overlap,
 )
 
+Operators = tuple[Op | Overlap | Fallback, ...]  # a run of a list
 BYTES_16BIT = quant.GEMM["bfloat16"].bytes
 DENSE_FFN = ("gate_ffn1_gemm", "act_gate", "ffn2_gemm")  # names of the three operators of a gated feed-forward
 
@@ -37,6 +40,7 @@ class Phase:
         backend: `trtllm`, `vllm` or `sglang`.
         once: Scale of an operator that runs once in a pass; above 1 where drafts add the work of layers.
         split: Ranks that share the tokens of a sequence.
+        layer_share: What is left of the time of a layer where its kernels overlap.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Phase:
     backend: str
     once: float
     split: int
+    layer_share: float = 1.0
 
     @property
     def prefill(self) -> bool:
@@ -55,7 +60,7 @@ class Phase:
     @property
     def every(self) -> float:
         """Scale of an operator that runs in every layer."""
-        return self.model.layers * self.once
+        return self.model.layers * self.once * self.layer_share
 
     @property
     def whole(self) -> "Phase":
@@ -128,6 +133,13 @@ class Phase:
             return ()
         return (Nccl(f"{self.name}_{name}", scale, "all_gather", kv_bytes / quant.COMM[comm].bytes, cp, comm),)
 
+    def tp_exchange(self, operation: str) -> tuple[Nccl, ...]:
+        """Hidden states of a prefill gathered from the ranks that share its tokens, or scattered to them."""
+        tp, comm = self.parallel.tp, self.quantisation.comm
+        if not self.prefill or tp == 1:
+            return ()
+        return (Nccl(f"{self.name}_tp_{operation}", self.every, operation, self.model.hidden_size, tp, comm),)
+
     def gated_ffn(
         self,
         names: tuple[str, str, str],
@@ -137,23 +149,29 @@ class Phase:
         mode: str | None = None,
         *,
         low: bool = False,
+        token_divisor: int = 1,
     ) -> tuple[Gemm, Elementwise, Gemm]:
         """A gated feed-forward of `size`, divided among `ranks`."""
         hidden, up, down = self.model.hidden_size, 2 * size // ranks, size // ranks
         return (
-            self.gemm(names[0], scale, up, hidden, mode),
-            self.elementwise(names[1], scale, up, down),
-            self.gemm(names[2], scale, hidden, down, mode, low=low),
+            self.gemm(names[0], scale, up, hidden, mode, token_divisor=token_divisor),
+            self.elementwise(names[1], scale, up, down, token_divisor),
+            self.gemm(names[2], scale, hidden, down, mode, low=low, token_divisor=token_divisor),
         )
 
 
 def phases(
-    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int
+    model: ModelConfig,
+    parallel: Parallel,
+    quantisation: Quantisation,
+    backend: str,
+    nextn: int,
+    decode_share: float = 1.0,
 ) -> tuple[Phase, Phase]:
     """Prefill and decode step; `nextn` drafts add that many layers' share to every decode operator."""
     shared = (model, parallel, quantisation, backend)
     drafted = (model.layers + nextn) / model.layers
-    return Phase("context", *shared, 1.0, parallel.cp), Phase("generation", *shared, drafted, 1)
+    return Phase("context", *shared, 1.0, parallel.cp), Phase("generation", *shared, drafted, 1, decode_share)
 
 
 def kv_layer_bytes(model: ModelConfig, parallel: Parallel, quantisation: Quantisation) -> float:

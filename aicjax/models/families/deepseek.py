@@ -2,152 +2,43 @@
 """Multi-head latent attention with experts: DeepSeek V3, R1 and V3.1, Kimi K2 and K2.5."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from aicjax import quant
+from aicjax.models.families import deepseek_large
 from aicjax.models.families.base import MLA_TABLES, Family, mixture
-from aicjax.models.families.blocks import Phase, phases
-from aicjax.models.families.exceptions import keeps_shared_expert, projection_quants
+from aicjax.models.families.blocks import Operators, Phase, phases
 from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.families.latent import Formats, decoder, latent_bytes
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
-from aicjax.ops.records import (
-    ContextMla,
-    Fallback,
-    GenerationMla,
-    MlaBmm,
-    MlaModuleContext,
-    MlaModuleGeneration,
-    Op,
-    OpLists,
-    Overlap,
-)
-
-Q_RANK, KV_RANK = 1536, 512  # widths of the latent queries and of the latent keys and values
-NOPE_DIM, ROPE_DIM, V_DIM = 128, 64, 128  # a head: keys without and with rotation, values
-MEASURED_HEADS = 128  # of the model that the latent-attention kernels were measured with
+from aicjax.ops.records import OpLists
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, int]:
     return {key: fields.first(key) for key in ("v_head_dim", "kv_lora_rank", "qk_rope_head_dim")}
 
 
-@dataclass(frozen=True)
-class Formats:
-    """Number formats of the parts of a layer that a checkpoint may choose apart.
-
-    Attributes:
-        down: First projection, to the latent vectors.
-        q, kv, o: Projections of queries, of keys and values, and of the output.
-        bmm: Products with absorbed weights.
-        shared: Shared expert.
-    """
-
-    down: str
-    q: str
-    kv: str
-    o: str
-    bmm: str
-    shared: str
-
-    @property
-    def uniform(self) -> bool:
-        """Whether one format serves the whole attention block, as in measured blocks."""
-        return self.q == self.kv == self.o
-
-    @classmethod
-    def of(cls, model: ModelConfig, quantisation: Quantisation) -> "Formats":
-        """The formats of a checkpoint under the worker's dense format."""
-        gemm = quantisation.gemm
-        modes = projection_quants(model, gemm)
-        absorbed = "bfloat16" if "bfloat16" in (modes["kv"], gemm) else "fp8"
-        shared = "bfloat16" if keeps_shared_expert(model) and not quantisation.gemm_chosen else gemm
-        down = "bfloat16" if modes["q"] == modes["kv"] == "bfloat16" else gemm
-        return cls(down, modes["q"], modes["kv"], modes["o"], absorbed, shared)
-
-
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
     """Operators of a prefill and of a decode step: every layer has experts and one shared expert."""
     formats = Formats.of(model, quantisation)
     context, generation = phases(model, parallel, quantisation, backend, nextn)
-    return OpLists(context=_decoder(context, formats), generation=_decoder(generation, formats))
+    return OpLists(
+        context=decoder(context, formats, _experts(context, formats)),
+        generation=decoder(generation, formats, _experts(generation, formats)),
+    )
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
     """One latent vector a token and layer, whole on every GPU."""
-    return KvCache((KvTerm(_latent_bytes(model, quantisation) * model.layers),))
+    return KvCache((KvTerm(latent_bytes(model, quantisation) * model.layers),))
 
 
-def _latent_bytes(model: ModelConfig, quantisation: Quantisation) -> float:
-    """Cached bytes of one token in one layer."""
-    width = (model.extra["kv_lora_rank"] or KV_RANK) + (model.extra["qk_rope_head_dim"] or ROPE_DIM)
-    return width * quant.KVCACHE[quantisation.kvcache].bytes
-
-
-def _decoder(phase: Phase, formats: Formats) -> tuple[Op | Fallback | Overlap, ...]:
-    model, parallel, every, hidden = phase.model, phase.parallel, phase.every, phase.model.hidden_size
+def _experts(phase: Phase, formats: Formats) -> Operators:
+    model, parallel, every = phase.model, phase.parallel, phase.every
     routed = routed_experts(phase, every, LOAD, cp=parallel.cp, context=phase.prefill)
     shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size, parallel.tp, formats.shared)
-    return (
-        phase.embedding(),
-        phase.elementwise("add_norm_1", every, 2 * hidden, 2 * hidden),
-        *attention_block(phase, formats),
-        *phase.kv_gather(every, _latent_bytes(model, phase.quantisation)),
-        phase.elementwise("add_norm_2", every, 2 * hidden, 2 * hidden),
-        *beside_shared(phase, routed, shared),
-        phase.logits(),
-        *((phase.whole.all_reduce("tp_allreduce", 2 * every),) if phase.backend == "vllm" else ()),
-        phase.whole.hand_over(),
-    )
-
-
-def attention_block(phase: Phase, formats: Formats) -> tuple[Op | Fallback, ...]:
-    """The measured block, or its parts where that shape was not measured; the parts alone where formats differ."""
-    chain = _attention_parts(phase, formats)
-    if not formats.uniform:
-        return chain
-    kind = MlaModuleContext if phase.prefill else MlaModuleGeneration
-    modes = phase.quantisation
-    block = kind(
-        name=f"{phase.name}_mla_module",
-        scale=phase.every / phase.split,
-        num_heads=phase.model.num_heads // phase.parallel.tp,
-        native_heads=phase.model.num_heads,
-        kv_quant=modes.kvcache,
-        fmha_quant=modes.fmha,
-        gemm_quant=formats.q,
-    )
-    return (Fallback(f"{phase.name}_mla_block", block, chain),)
-
-
-def _attention_parts(phase: Phase, formats: Formats) -> tuple[Op, ...]:
-    model, tp, every, hidden = phase.model, phase.parallel.tp, phase.every, phase.model.hidden_size
-    expand = phase.gemm("kv_b_proj_gemm", every, model.num_heads * (NOPE_DIM + V_DIM) // tp, KV_RANK, formats.kv)
-    return (
-        phase.gemm("downscale_gemm", every, Q_RANK + KV_RANK + ROPE_DIM, hidden, formats.down),
-        phase.gemm("q_b_proj_gemm", every, model.num_heads * (NOPE_DIM + ROPE_DIM) // tp, Q_RANK, formats.q),
-        *((expand,) if phase.prefill else ()),
-        *_kernels(phase, formats),
-        phase.gemm("proj_gemm", every, hidden, model.num_heads * V_DIM // tp, formats.o),
-    )
-
-
-def _kernels(phase: Phase, formats: Formats) -> tuple[Op, ...]:
-    model, parallel, every, modes = phase.model, phase.parallel, phase.every, phase.quantisation
-    if phase.backend == "vllm":  # expands the latent cache and runs ordinary attention
-        heads, kv_heads = model.num_heads // parallel.tp, model.num_kv_heads // parallel.tp
-        head_dim = model.extra["v_head_dim"] or model.head_dim
-        return (phase.attention(every / phase.split, heads, kv_heads, head_dim),)
-    name, heads = f"{phase.name}_attention", MEASURED_HEADS // parallel.tp
-    if phase.prefill:
-        return (ContextMla(name, every, heads, modes.kvcache, modes.fmha, cp=parallel.cp),)
-    before, after = (
-        MlaBmm(f"{phase.name}_bmm_{place}", every, model.num_heads // parallel.tp, formats.bmm, pre=place == "pre")
-        for place in ("pre", "post")
-    )
-    return before, GenerationMla(name, every, heads, modes.kvcache), after
+    return beside_shared(phase, routed, shared)
 
 
 DEEPSEEK, KIMIK25 = (
@@ -157,6 +48,7 @@ DEEPSEEK, KIMIK25 = (
         _extra,
         op_lists,
         kv_cache,
+        large_op_lists=deepseek_large.op_lists,
         context_parallel_backends=("sglang",),
         prefill_tables={"trtllm": MLA_TABLES, "sglang": MLA_TABLES},
     )

@@ -6,14 +6,16 @@ from typing import Any
 
 from aicjax import quant
 from aicjax.models.families.base import Family, mixture
-from aicjax.models.families.blocks import BYTES_16BIT, Phase, phases
+from aicjax.models.families.blocks import BYTES_16BIT, Operators, Phase, phases
 from aicjax.models.families.exceptions import PROJECTIONS, keeps_shared_expert, projection_quants
 from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.families.large_experts import large_experts
 from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.large_ep import LargeEp, decode_share
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
-from aicjax.ops.records import DsaContext, DsaGeneration, DsaShape, Op, OpLists, Overlap
+from aicjax.ops.records import DsaContext, DsaGeneration, DsaShape, OpLists
 
 _REQUIRED = (
     "q_lora_rank",
@@ -56,7 +58,19 @@ def _indexer_fraction(fields: ConfigFields) -> float:
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
     """Operators of a prefill and of a decode step: every layer has experts and one shared expert."""
     context, generation = phases(model, parallel, quantisation, backend, nextn)
-    return OpLists(context=_decoder(context), generation=_decoder(generation))
+    return OpLists(context=_decoder(context, _experts(context)), generation=_decoder(generation, _experts(generation)))
+
+
+def large_op_lists(
+    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int, plan: LargeEp
+) -> OpLists:
+    """The same with experts over many GPUs; SGLang then lists no more than attention and experts."""
+    shared = "bfloat16" if backend == "trtllm" and keeps_shared_expert(model) else quantisation.gemm
+    lists = []
+    for phase in phases(model, parallel, quantisation, backend, nextn, decode_share(backend)):
+        block = large_experts(phase, LOAD, plan, shared=shared, routed_here=backend != "sglang")
+        lists.append(_sglang(phase, block) if backend == "sglang" else _decoder(phase, block))
+    return OpLists(*lists)
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
@@ -67,24 +81,32 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
     return KvCache((KvTerm((latent + index) * model.layers),))
 
 
-def _decoder(phase: Phase) -> tuple[Op | Overlap, ...]:
+def _experts(phase: Phase) -> Operators:
     model, parallel, every, phase = phase.model, phase.parallel, phase.every, phase.whole
-    hidden, cp = model.hidden_size, parallel.cp if phase.prefill else 1
     kept = "bfloat16" if keeps_shared_expert(model) else None
     routed = routed_experts(phase, every, LOAD, cp=parallel.cp, context=phase.prefill)
     shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size, parallel.moe_tp, kept)
+    return beside_shared(phase, routed, shared)
+
+
+def _sglang(phase: Phase, experts: Operators) -> Operators:
+    return *phase.tp_exchange("all_gather"), _attention(phase), *phase.tp_exchange("reduce_scatter"), *experts
+
+
+def _decoder(phase: Phase, experts: Operators) -> Operators:
+    every, hidden, cp, phase = phase.every, phase.model.hidden_size, phase.split, phase.whole
     return (
         phase.embedding(),
         phase.elementwise("add_norm_1", every, 2 * hidden, 2 * hidden, token_divisor=cp),
-        attention_block(phase),
+        _attention(phase),
         phase.elementwise("add_norm_2", every, 2 * hidden, 2 * hidden, token_divisor=cp),
-        *beside_shared(phase, routed, shared),
+        *experts,
         phase.logits(),
         phase.hand_over(),
     )
 
 
-def attention_block(phase: Phase) -> DsaContext | DsaGeneration:
+def _attention(phase: Phase) -> DsaContext | DsaGeneration:
     """The measured block, projections included; it stands for the one format of all, or else for the output's."""
     model, modes = phase.model, phase.quantisation
     quants = tuple(projection_quants(model, modes.gemm)[part] for part in PROJECTIONS)
@@ -110,6 +132,7 @@ DEEPSEEKV32 = Family(
     _extra,
     op_lists,
     kv_cache,
+    large_op_lists,
     context_parallel_backends=("sglang",),
     prefill_tables=dict.fromkeys(("trtllm", "vllm", "sglang"), _MODULE),
 )

@@ -6,13 +6,13 @@ from typing import Any
 
 from aicjax import quant
 from aicjax.models.families.base import Family, mixture
-from aicjax.models.families.blocks import Phase, phases
+from aicjax.models.families.blocks import Operators, Phase, phases
 from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
-from aicjax.ops.records import Dsv4Context, Dsv4Generation, Dsv4Shape, Mhc, Op, OpLists, Overlap
+from aicjax.ops.records import Dsv4Context, Dsv4Generation, Dsv4Shape, Mhc, OpLists
 
 WINDOW_ONLY, LIGHT, HEAVY = RATIOS = (0, 4, 128)  # tokens of one compressed entry of a layer's cache
 _INDEX_BYTES, _STATE_BYTES = 0.5, 4  # an element of a compressed indexer key; of a block not yet compressed
@@ -70,7 +70,7 @@ def _overlap(ratio: int) -> int:
     return 2 if ratio == LIGHT else 1
 
 
-def _decoder(phase: Phase) -> tuple[Op | Overlap, ...]:
+def _decoder(phase: Phase) -> Operators:
     model, parallel, every, hidden = phase.model, phase.parallel, phase.every, phase.model.hidden_size
     routed = routed_experts(phase, every, LOAD, cp=parallel.cp)
     shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size // parallel.tp)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routed and shared experts as families write them, on top of `blocks`."""
 
-from aicjax.models.families.blocks import Phase
-from aicjax.ops.records import Gemm, Moe, MoeDispatch, Op, Overlap
+from aicjax.models.families.blocks import Operators, Phase
+from aicjax.ops.records import Gemm, Moe, MoeDispatch, Overlap
 
 SHARED_EXPERT = ("shared_gate_up_gemm", "shared_act_gate", "shared_ffn2_gemm")
 STEEP_LOAD, LOAD = "power_law_1.2", "power_law_1.01"  # how unevenly tokens hit the experts, as it was measured
@@ -96,7 +96,7 @@ def routed_experts(
     cp: int = 1,
     context: bool = True,
     tag: str = "",
-) -> tuple[Op, ...]:
+) -> Operators:
     """Router, exchange, experts and exchange back; arguments as in `exchange` and `experts`."""
     before, after = (
         exchange(phase, scale, pre=pre, quant=quant, cp=cp, context=context, tag=tag) for pre in (True, False)
@@ -104,7 +104,7 @@ def routed_experts(
     return router(phase, scale, tag), before, experts(phase, scale, load, tag=tag), after
 
 
-def beside_shared(phase: Phase, routed: tuple[Op, ...], shared: tuple[Op, ...]) -> tuple[Op | Overlap, ...]:
+def beside_shared(phase: Phase, routed: Operators, shared: Operators) -> Operators:
     """Routed experts and the shared one: one after the other in a prefill, at the same time in a decode step."""
     if phase.prefill:
         return *shared, *routed

@@ -3,6 +3,7 @@
 
 from aicjax.models.families.base import Family, mixture
 from aicjax.models.families.blocks import (
+    Operators,
     Phase,
     grouped_attention,
     grouped_attention_block,
@@ -10,11 +11,13 @@ from aicjax.models.families.blocks import (
     phases,
 )
 from aicjax.models.families.experts import STEEP_LOAD, routed_experts
+from aicjax.models.families.large_experts import large_experts
 from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.large_ep import LargeEp
 from aicjax.models.model import ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
-from aicjax.ops.records import Op, OpLists
+from aicjax.ops.records import OpLists
 
 _WINDOWS = {"GptOssForCausalLM": 128}  # tokens that every other layer sees
 
@@ -22,7 +25,22 @@ _WINDOWS = {"GptOssForCausalLM": 128}  # tokens that every other layer sees
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
     """Operators of a prefill and of a decode step; sums over attention ranks are part of the expert exchange."""
     context, generation = phases(model, parallel, quantisation, backend, nextn)
-    return OpLists(context=_decoder(context), generation=_decoder(generation))
+    return OpLists(
+        context=_decoder(context, _experts(context)) + _ends(context),
+        generation=_decoder(generation, _experts(generation)) + _ends(generation),
+    )
+
+
+def large_op_lists(
+    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int, plan: LargeEp
+) -> OpLists:
+    """The same with experts over many GPUs; SGLang then holds the whole embedding on every rank."""
+    lists = []
+    for phase in phases(model, parallel, quantisation, backend, nextn):
+        block = large_experts(phase, STEEP_LOAD, plan)
+        whole = backend == "sglang"
+        lists.append(_decoder(phase, block, whole_embedding=whole) + (() if whole else _ends(phase)))
+    return OpLists(*lists)
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
@@ -35,18 +53,30 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
     return KvCache((KvTerm(layer_bytes * windowed, window), KvTerm(layer_bytes * (model.layers - windowed))))
 
 
-def _decoder(phase: Phase) -> tuple[Op, ...]:
-    tp, every = phase.parallel.tp, phase.every
-    window = _WINDOWS.get(phase.model.architecture)
+def _experts(phase: Phase) -> Operators:
+    return routed_experts(phase, phase.every, STEEP_LOAD, cp=phase.parallel.cp if phase.prefill else 1)
+
+
+def _decoder(phase: Phase, experts: Operators, *, whole_embedding: bool = False) -> Operators:
+    every, window = phase.every, _WINDOWS.get(phase.model.architecture)
     return (
         *(() if window is None else (grouped_attention(phase, every / 2, window),)),
-        phase.embedding(tp),
+        phase.embedding(1 if whole_embedding else phase.parallel.tp),
         *grouped_attention_block(phase, every if window is None else every / 2),
-        *routed_experts(phase, every, STEEP_LOAD, cp=phase.parallel.cp if phase.prefill else 1),
+        *experts,
         *(() if phase.prefill else (phase.logits(),)),  # prefills of this family are priced without it
-        phase.all_reduce("embedding_ar", phase.once),
-        phase.hand_over(),
     )
 
 
-MOE = Family("MOE", mixture, op_lists=op_lists, kv_cache=kv_cache, context_parallel_backends=("sglang",))
+def _ends(phase: Phase) -> Operators:
+    return phase.all_reduce("embedding_ar", phase.once), phase.hand_over()
+
+
+MOE = Family(
+    "MOE",
+    mixture,
+    op_lists=op_lists,
+    kv_cache=kv_cache,
+    large_op_lists=large_op_lists,
+    context_parallel_backends=("sglang",),
+)

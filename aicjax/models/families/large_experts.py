@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts over many GPUs as families write them: exchange through a library, and whole shared experts."""
+
+from aicjax.models.families.blocks import DENSE_FFN, Operators, Phase
+from aicjax.models.families.experts import SHARED_EXPERT, router
+from aicjax.models.large_ep import LargeEp, exchange_format, expert_load, large_ep_facts, shares_attention_tokens
+from aicjax.ops.records import MoeAllToAll, MoeExpertCompute, Overlap
+
+
+def large_experts(
+    phase: Phase, load: str, plan: LargeEp, *, shared: str | None = None, routed_here: bool = True
+) -> Operators:
+    """The expert block of every layer.
+
+    Args:
+        phase: The list it is for.
+        load: How unevenly tokens hit the experts.
+        plan: Libraries of the worker.
+        shared: Format of the shared expert, which every GPU holds whole; None for families without one.
+        routed_here: Whether the router is listed; some engines run it with attention.
+    """
+    steps = large_ep_facts()["libraries"][plan.library(phase.name)]["steps"]
+    first = (router(phase, phase.every),) if routed_here else ()
+    before = tuple(_exchange(phase, plan, step) for step in steps[:-1])
+    routed = (*before, _experts(phase, load, plan), _exchange(phase, plan, steps[-1]))
+    if shared is None:
+        return first + routed
+    rest = _shared(phase, shared)
+    if phase.backend != "trtllm":
+        return first + rest + routed
+    hidden = phase.model.hidden_size
+    added = phase.whole.elementwise("moe_reduce_add", phase.every, 2 * hidden, hidden)
+    if phase.prefill:
+        return *first, *rest, *routed, added
+    return Overlap(f"{phase.name}_moe_overlap", first + routed, rest), added
+
+
+def _exchange(phase: Phase, plan: LargeEp, step: str) -> MoeAllToAll:
+    model, parallel, library = phase.model, phase.parallel, plan.library(phase.name)
+    shared_tokens = phase.prefill and shares_attention_tokens(library)
+    return MoeAllToAll(
+        name=f"{phase.name}_moe_{step}",
+        scale=phase.every,
+        phase=step,
+        comm_backend=library,
+        comm_dtype=exchange_format(library, phase.quantisation.moe, phase.name, step),
+        hidden_size=model.hidden_size,
+        topk=model.topk,
+        num_experts=model.num_experts,
+        moe_ep=parallel.moe_ep,
+        nodes=plan.nodes,
+        sms=large_ep_facts()["libraries"][library]["sms"],
+        attention_tp=parallel.tp * parallel.cp if shared_tokens else 1,
+    )
+
+
+def _experts(phase: Phase, load: str, plan: LargeEp) -> MoeExpertCompute:
+    model, parallel = phase.model, phase.parallel
+    return MoeExpertCompute(
+        name=f"{phase.name}_moe",
+        scale=phase.every,
+        hidden_size=model.hidden_size,
+        inter_size=model.moe_intermediate_size,
+        topk=model.topk,
+        num_experts=model.num_experts,
+        moe_ep=parallel.moe_ep,
+        attention_dp=parallel.dp,
+        quant=phase.quantisation.moe,
+        distribution=expert_load(load, plan, phase.backend, phase.name),
+        phase=phase.name,
+        num_slots=plan.slots or model.num_experts,
+        eplb=plan.balanced and shares_attention_tokens(plan.library(phase.name)),
+    )
+
+
+def _shared(phase: Phase, mode: str) -> Operators:
+    """One shared expert, whole on every GPU; where ranks of attention share tokens, each sees its part of a prefill."""
+    size = phase.model.moe_intermediate_size
+    if phase.backend == "trtllm":
+        return phase.whole.gated_ffn(SHARED_EXPERT, phase.every, size, mode=mode)
+    return phase.gated_ffn(
+        DENSE_FFN, phase.every, size, mode=mode, token_divisor=phase.parallel.tp if phase.prefill else 1
+    )
