@@ -111,7 +111,7 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> DsaRows:
         for skips in parts
         for record in records
     ]
-    slices, knots, estimates = bind_modules(database, table, shapes, AXES[phase])
+    slices, knots, estimates = bind_modules(database, [] if table is None else [table], shapes, AXES[phase])
     formats = [(r.gemm_quant, r.kv_quant, r.fmha_quant if phase == "context" else DECODE_FMHA) for r in records]
     return DsaRows(
         slices=slices,

@@ -39,13 +39,12 @@ Shape = tuple[Points | None, int, PointSol]  # points, heads asked for, roofline
 
 
 def bind_modules(
-    database: Database, table: ModuleTable | None, shapes: Sequence[Shape], axes: int, *, spare: bool = True
+    database: Database, tables: Sequence[ModuleTable], shapes: Sequence[Shape], axes: int, *, spare: bool = True
 ) -> tuple[GridSlice, tuple[np.ndarray, ...], Estimates | None]:
     """Grids of shapes with the knots that they share, and samples where tables do not interpolate.
 
     A shape that was measured answers every query by its grid, so that samples are bound only instead of grids.
     """
-    tables = [] if table is None else [table]
     grids = tables if database.interpolates else []
     knots, leaves = shared_knots(grids, axes), most_leaves(grids)
     slices = [bind_points(points if grids else None, knots, heads, sol, leaves) for points, heads, sol in shapes]

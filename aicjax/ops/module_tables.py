@@ -78,15 +78,16 @@ def shared_knots(tables: Sequence[ModuleTable], axes: int) -> Knots:
     """Distinct inner coordinates of all tables, ascending, padded to a bucket."""
     parts = [points for table in tables for points in table.slices.values()]
     if not parts:
-        return (_padded(np.ones(1)),) * axes
+        return (padded_knots(np.ones(1)),) * axes
     return tuple(
-        _padded(np.unique(np.concatenate([np.unique(points.coordinates[1 + axis]) for points in parts])))
+        padded_knots(np.unique(np.concatenate([np.unique(points.coordinates[1 + axis]) for points in parts])))
         for axis in range(axes)
     )
 
 
-def _padded(knots: np.ndarray) -> np.ndarray:
-    return np.pad(knots, (0, -knots.size % KNOT_BUCKET), constant_values=PAD_KNOT)
+def padded_knots(knots: np.ndarray) -> np.ndarray:
+    """Ascending coordinates padded to a bucket."""
+    return np.pad(knots.astype(np.float64), (0, -knots.size % KNOT_BUCKET), constant_values=PAD_KNOT)
 
 
 def most_leaves(tables: Sequence[ModuleTable]) -> int:

@@ -133,9 +133,9 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> MsaRows:
 def _stand_in(record: Record) -> DsaContext | DsaGeneration:
     """The DSA operator of the same heads and formats."""
     kind = DsaContext if isinstance(record, MsaContext) else DsaGeneration
-    formats = (record.kv_quant, record.fmha_quant, record.gemm_quant)
-    other = record.stand_in
-    return kind(record.name, 1.0, record.num_heads, *formats, other.architecture, other.shape, (record.gemm_quant,) * 4)
+    gemm, other = record.gemm_quant, record.stand_in
+    formats = (record.kv_quant, record.fmha_quant, gemm, other.architecture, other.shape, (gemm, gemm, gemm, gemm))
+    return kind(record.name, 1.0, record.num_heads, *formats)
 
 
 def _point_sol(database: Database, record: Any) -> PointSol:
