@@ -3,9 +3,12 @@
 
 from aicjax.models.checks import check_parallel as check_parallel
 from aicjax.models.families.vision import Images as Images
+from aicjax.models.families.vision import encoder_ops as encoder_ops
 from aicjax.models.families.vision import request_images as request_images
 from aicjax.models.kvcache import KvCache as KvCache
 from aicjax.models.kvcache import KvTerm as KvTerm
+from aicjax.models.large_ep import LargeEp as LargeEp
+from aicjax.models.large_ep_choice import choose_large_ep as choose_large_ep
 from aicjax.models.load import load_model as load_model
 from aicjax.models.load import model_names as model_names
 from aicjax.models.load import parse_config as parse_config

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Number formats on a given system and backend version: what is measured and what the GPU can do decide the rest."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -27,13 +28,16 @@ def resolve_quantisation(
     *,
     role_runs_prefill: bool = True,
     shared: bool = True,
+    large_ep: bool = False,
+    searched: bool = False,
 ) -> Quantisation:
     """Formats a worker runs in, given what is measured and what the GPU can do.
 
     In this order:
 
     1. Prefill attention inferred as fp8 becomes 16-bit where only 16-bit was measured with the same KV format.
-    2. Native 4-bit experts on SGLang become the format of the kernel the GPU generation has.
+    2. Native 4-bit experts on SGLang (of gpt-oss on TensorRT-LLM, in searches) become the format of the kernel that
+       the GPU generation has.
     3. NVFP4 without hardware for it (before Blackwell) becomes weight-only, whoever chose it; the gemm format then
        counts as chosen.
 
@@ -43,15 +47,22 @@ def resolve_quantisation(
         backend: `trtllm`, `vllm` or `sglang`.
         version: Version of the backend.
         explicit: Formats the caller sets, by role; they always win.
-        role_runs_prefill: Whether the worker runs prefills; rule 1 is for those.
+        role_runs_prefill: Whether the worker runs prefills; rule 1 is for those. A worker that runs none keeps the
+            prefill format of the checkpoint, which it never uses.
         shared: Whether tables of other versions and backends count as measured.
+        large_ep: Whether experts span many GPUs: kernels of their own are then measured, and rule 1 does not apply.
+        searched: Whether a search asks: it picks the faster 4-bit format of gpt-oss where the GPU has it, and rule 3
+            does not make a format count as chosen.
 
     Raises:
         InputError: fp8 prefill attention was asked for and is not measured; or as `infer_quantisation`.
     """
-    modes = check_explicit(explicit)
+    chosen = check_explicit(explicit)
+    modes = dict(chosen)
     stated = stated_formats(model)
-    if role_runs_prefill:
+    if large_ep:
+        modes = _large_ep_attention(model, backend) | modes
+    elif role_runs_prefill:
         kv_mode = modes.get("kvcache", stated.get("kvcache"))
         measured = measured_prefill_formats(model, system, backend, version, kv_mode, shared)
         if measured and "fp8" not in measured:
@@ -61,13 +72,23 @@ def resolve_quantisation(
                 )
             if stated.get("fmha") == "fp8" and "bfloat16" in measured:
                 modes.setdefault("fmha", "bfloat16")
+    elif "fmha" in stated:
+        modes.setdefault("fmha", stated["fmha"])
     sm = system.sm_version or 0
-    if "moe" not in modes and (native := _native_experts(model, stated, backend, sm)):
+    if "moe" not in modes and (native := _native_experts(model, stated, backend, sm, searched)):
         modes["moe"] = native
     if sm < _BLACKWELL_SM:
         weights = {"moe": executed_moe(stated.get("moe", ""), model, backend), "gemm": stated.get("gemm")}
         modes |= {role: "nvfp4_wo" for role, mode in (weights | modes).items() if mode == "nvfp4"}
-    return infer_quantisation(model, backend, modes)
+    found = infer_quantisation(model, backend, modes)
+    return dataclasses.replace(found, gemm_chosen="gemm" in chosen) if searched else found
+
+
+def _large_ep_attention(model: ModelConfig, backend: str) -> dict[str, str]:
+    """Labels under which attention beside experts over many GPUs was measured, where not those of the checkpoint."""
+    if backend == "sglang" and model.architecture == "DeepseekV3ForCausalLM":
+        return {"fmha": "fp8_block", "kvcache": "fp8"}
+    return {}
 
 
 def measured_prefill_formats(
@@ -90,8 +111,10 @@ def _formats(rows: Rows, column: str, kv_mode: str | None) -> set[str]:
     return {_OTHER_SPELLINGS.get(name, name) for name in found}
 
 
-def _native_experts(model: ModelConfig, stated: Mapping[str, str], backend: str, sm: int) -> str | None:
-    """Format of native 4-bit experts on SGLang; None where the rule does not apply."""
+def _native_experts(model: ModelConfig, stated: Mapping[str, str], backend: str, sm: int, searched: bool) -> str | None:
+    """Format of native 4-bit experts by the kernel of the engine; None where the rule does not apply."""
+    if searched and backend == "trtllm" and model.architecture == "GptOssForCausalLM" and sm >= _BLACKWELL_SM:
+        return _MXFP4_EXPERTS
     if backend != "sglang":
         return None
     if model.architecture == "DeepseekV4ForCausalLM" and stated.get("moe") == _MXFP4_EXPERTS:
