@@ -9,6 +9,7 @@ import pytest
 from aicjax._results import Provenance
 from aicjax.ops.kda import CONVOLUTION, DECODE, FUSED_DECODE, FUSED_VERIFY, PROMPT_CONVOLUTION, SCAN, VERIFY
 from aicjax.ops.records import Kda
+from tests.compiles import counted
 from tests.ops import made_up, recurrent_cases
 from tests.ops.recurrent_cases import TOLERANCE
 from tests.oracles import grid, recurrent
@@ -102,6 +103,15 @@ def test_decode_steps_are_curves_of_the_batch():
     want = [recurrent.answer(table, (b, 0), False, lambda b, _: b, 1.0) for b in batch]
     assert times.latency_ms == pytest.approx([latency for latency, _ in want], rel=TOLERANCE)
     assert times.provenance.tolist() == [how for _, how in want]
+
+
+def test_other_kernels_and_tables_compile_nothing():
+    decode, verify = kernel(DECODE, "generation"), kernel(VERIFY, "verify", draft_tokens=4)
+    with made_up.database(kda_perf=rows((OP, 1, 8, 1.0), (decode, 4, 1, 1.0))):
+        recurrent_cases.ask(recurrent_cases.made_up_database(), [OP, decode], 4, 16)
+    with made_up.database(kda_perf=rows(*[(verify, b, 4, float(b)) for b in (1, 2, 3)])), counted() as counts:
+        recurrent_cases.ask(recurrent_cases.made_up_database(mode="SOL"), [verify, decode, OP], 12, 16)
+    assert counts.compiled == 0
 
 
 def test_rooflines_move_every_tensor_once():
