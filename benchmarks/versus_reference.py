@@ -146,7 +146,7 @@ def _run(command: Sequence[str], cache: str) -> str:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed with code {done.returncode}: {done.stderr[-2000:]}")
+        sys.exit(f"{' '.join(command)}\nended with code {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
 
 

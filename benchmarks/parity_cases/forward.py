@@ -107,7 +107,7 @@ def _context(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iter
     """A prefill of the whole batch."""
     batch, new, prefix = rows["batch"][at], rows["isl"][at] - rows["prefix"][at], rows["prefix"][at]
     once = np.ones(len(at))
-    yield Term(at, coordinates.context_rest(batch * new, batch), once)
+    yield Term(at, coordinates.context_rest(batch, new, prefix), once)
     yield Term(at, coordinates.context_attention(batch, new, prefix), once)
 
 
@@ -121,9 +121,8 @@ def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> I
     kv_len, weight = (np.concatenate([[], *parts]) for parts in zip(*samples, strict=True)) if samples else ([], [])
     steps = np.array([weights.sum() for _, weights in samples])
     yield Term(at, coordinates.generation_rest(batch * rows["beam"][at]), steps)
-    yield Term(
-        np.repeat(at, count), coordinates.generation_attention(np.repeat(batch, count), kv_len), np.array(weight)
-    )
+    for part in (coordinates.generation_attention, coordinates.generation_other):
+        yield Term(np.repeat(at, count), part(np.repeat(batch, count), kv_len), np.array(weight))
 
 
 def _decode(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
@@ -132,13 +131,15 @@ def _decode(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Itera
     query_rows, once = rows["gen_tokens"][at] * (rows["nextn"][at] + 1), np.ones(len(at))
     yield Term(at, coordinates.generation_rest(query_rows), once)
     yield Term(at, coordinates.generation_attention(query_rows, _mid_length(rows, at)), once)
+    yield Term(at, coordinates.generation_other(query_rows, _mid_length(rows, at)), once)
 
 
 def _mixed(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
     """One step of in-flight batching with prompt tokens and decode rows."""
     budget, isl, prefix = (rows[name][at] for name in ("ctx_tokens", "isl", "prefix"))
     query_rows = rows["gen_tokens"][at] * (rows["nextn"][at] + 1)
-    yield Term(at, coordinates.context_rest(budget + query_rows - prefix * (budget // isl), 1), np.ones(len(at)))
+    cached = prefix * (budget // isl)
+    yield Term(at, coordinates.context_rest(1, budget + query_rows - cached, cached), np.ones(len(at)))
     prompts, chunks = -(-budget // isl), np.maximum(-(-isl // np.maximum(budget, 1)), 1)
     attention = coordinates.context_attention(prompts, isl - prefix, prefix)
     yield Term(at, attention, (budget > 0) / chunks, "context_attention (scaled)")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single operators: every row is one operator at one coordinate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aicjax._results import MissingPeak
+from aicjax._results import AicjaxError, MissingPeak
 from aicjax.hardware import System, load_system
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import (
@@ -22,11 +22,14 @@ from aicjax.ops.records import (
     Nccl,
     Op,
 )
-from benchmarks.parity_cases.comparison import NO_DATA, NO_PEAK, Comparison, stored_outcome
+from benchmarks.parity_cases.comparison import NO_DATA, NO_PEAK, Comparison, outcome_of, stored_outcome
 from benchmarks.parity_cases.stored import StoredRows
+from benchmarks.parity_cases.workers import TABLES
 
 Record = Callable[[dict[str, Any]], Op]
 Where = tuple[System, str, str]
+_ESTIMATES = ("HYBRID", "EMPIRICAL")
+_POLICY = "transfer_policy"
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,21 @@ class Operators:
     group: tuple[str, ...] = ()
 
     def __call__(self, rows: StoredRows) -> Comparison:
-        """Our answers, one call for each (system, backend, version, mode)."""
+        """Our answers, one call for each (system, backend, version, mode) and policy of estimates."""
         comparison = Comparison(stored_outcome(rows["error"]))
-        for (system, backend, version, mode, *shared), at in rows.groups(
-            "system", "backend", "version", "mode", *self.group
-        ):
+        for (system, backend, version, mode, *shared), group in rows.groups(*TABLES, "mode", *self.group):
             lanes = dict(zip(self.group, shared, strict=True)).get("lane_order")
             where = (load_system(system), backend, version)
-            options = {"mode": mode, "lanes": lanes.split("|") if lanes else None}
-            latency_ms, peak = self._latency(rows.take(at), where, options)
-            comparison.fail(at[np.isnan(latency_ms)], NO_DATA)
-            comparison.fail(at[~peak], NO_PEAK)
-            comparison.number(at, "latency_ms", rows["latency_ms"][at], latency_ms)
+            for policy, at in _policies(rows, group, mode):
+                options = {"mode": mode, "transfer_policy": policy, "lanes": lanes.split("|") if lanes else None}
+                try:
+                    latency_ms, peak = self._latency(rows.take(at), where, options)
+                except AicjaxError as error:
+                    comparison.fail(at, outcome_of(error))
+                    continue
+                comparison.fail(at[np.isnan(latency_ms)], NO_DATA)
+                comparison.fail(at[~peak], NO_PEAK)
+                comparison.number(at, "latency_ms", rows["latency_ms"][at], latency_ms)
         return comparison
 
     def _latency(self, rows: StoredRows, where: Where, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -82,6 +88,15 @@ class Operators:
         ops = [self.record(row) for row in rows.records(np.arange(len(rows)))]
         points = {argument: rows[column] for argument, column in self.points.items() if column in rows}
         return operator_latency(*where, ops, **points, **options).latency_ms
+
+
+def _policies(rows: StoredRows, group: np.ndarray, mode: str) -> Iterator[tuple[str | None, np.ndarray]]:
+    """What estimates may borrow from, None for anything, and the rows of the group under that policy."""
+    if mode not in _ESTIMATES or _POLICY not in rows:
+        yield None, group
+        return
+    for (policy,), members in rows.take(group).groups(_POLICY):
+        yield None if policy == "default" else policy, group[members]
 
 
 def _gemm(row: dict[str, Any]) -> Op:
