@@ -76,8 +76,8 @@ def choose_large_ep(
         return None
     missing = [phase for phase, library in zip(PHASES, found, strict=True) if library is None]
     raise MissingData(
-        f"{model.name} on {system.name} {backend} {version}: {parallel.moe_ep} expert ranks span {worker.nodes} nodes of "
-        f"{system.gpus_per_node} GPUs, and no exchange of tokens between nodes is measured for "
+        f"{model.name} on {system.name} {backend} {version}: {parallel.moe_ep} expert ranks span {worker.nodes} nodes "
+        f"of {system.gpus_per_node} GPUs, and no exchange of tokens between nodes is measured for "
         f"{' and '.join(missing) or 'this layout'}."
     )
 

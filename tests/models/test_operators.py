@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operator lists of dense models against stored lists of AIConfigurator 0.12.0, and which layouts are refused."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,67 +9,12 @@ import pytest
 
 from aicjax._results import InputError, UnsupportedModel
 from aicjax.models import Parallel, Quantisation, check_parallel, infer_quantisation, load_model, op_lists
+from aicjax.models.families import FAMILIES
 from aicjax.ops import records
+from tests.models.stored_lists import stored_forms
 
 ENTRIES = json.loads((Path(__file__).parents[1] / "references" / "oplists_llama.json").read_text())
-STORED_DECIMALS = 12  # of the stored scale factors
 SIZES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
-# stored field of each record field, by record and the type name it is stored under
-FIELDS = {
-    records.Embedding: ("Embedding", {"vocab_size": "vocab_size", "hidden_size": "hidden_size"}),
-    records.Elementwise: ("Elementwise", {"bytes_per_token": "bytes_per_token", "scale_num_tokens": "token_divisor"}),
-    records.Gemm: (
-        "Gemm",
-        {
-            "n": "n",
-            "k": "k",
-            "quant_mode": "quant",
-            "scale_num_tokens": "token_divisor",
-            "low_precision_input": "low_precision_input",
-            "below_grid_sol": "below_grid_sol",
-        },
-    ),
-    records.ContextAttention: (
-        "ContextAttention",
-        {
-            "n": "num_heads",
-            "n_kv": "num_kv_heads",
-            "head_size": "head_size",
-            "window_size": "window",
-            "kv_cache_dtype": "kv_quant",
-            "fmha_quant_mode": "fmha_quant",
-            "use_qk_norm": "qk_norm",
-            "cp_size": "cp",
-        },
-    ),
-    records.GenerationAttention: (
-        "GenerationAttention",
-        {
-            "n": "num_heads",
-            "n_kv": "num_kv_heads",
-            "head_size": "head_size",
-            "window_size": "window",
-            "kv_cache_dtype": "kv_quant",
-        },
-    ),
-    records.AllReduce: ("CustomAllReduce", {"hidden_size": "hidden_size", "tp_size": "tp", "quant": "quant"}),
-    records.Nccl: (
-        "Nccl",
-        {"hidden_size": "elements_per_token", "num_gpus": "num_gpus", "dtype": "quant", "operation": "operation"},
-    ),
-    records.P2P: ("P2P", {"pp_size": "pp", "hidden_size": "hidden_size"}),
-}
-
-
-def stored_form(op: records.Op) -> dict:
-    kind, fields = FIELDS[type(op)]
-    form = {"type": kind, "name": op.name, "scale_factor": round(op.scale, STORED_DECIMALS)}
-    form |= {stored: getattr(op, field) for stored, field in fields.items()}
-    if (split := getattr(op, "seq_split", None)) is not None:
-        form["seq_split"] = split
-    if kind == "Embedding":
-        form["quant_mode"] = "bfloat16"
-    return form
 
 
 def build(model, parallel=Parallel(), backend="trtllm", nextn=0, explicit=None):  # noqa: B008
@@ -80,8 +26,8 @@ def test_op_list_matches_the_reference(entry):
     parallel = Parallel(*(entry[size] for size in SIZES))
     model = load_model(entry["model"])
     lists = op_lists(model, parallel, Quantisation(**entry["quant"]), entry["backend"], entry["nextn"])
-    assert [stored_form(op) for op in lists.context] == entry["context"]
-    assert [stored_form(op) for op in lists.generation] == entry["generation"]
+    assert stored_forms(lists.context) == entry["context"]
+    assert stored_forms(lists.generation) == entry["generation"]
     assert sum(op.weight_bytes for op in lists.context) / parallel.pp == entry["weights_bytes"]
 
 
@@ -161,8 +107,9 @@ def test_a_tp_without_activation_coefficient_is_refused():
     check_parallel(model, Parallel(tp=24), "trtllm")
 
 
-def test_a_family_without_operator_list_says_which_have_one():
+def test_a_family_without_operator_list_says_which_have_one(monkeypatch):
     model = load_model("openai/gpt-oss-120b")
+    monkeypatch.setitem(FAMILIES, "MOE", dataclasses.replace(FAMILIES["MOE"], op_lists=None))
     with pytest.raises(UnsupportedModel, match=r"GptOssForCausalLM \(family MOE\).*LLAMA"):
         op_lists(model, Parallel(), infer_quantisation(model, "trtllm"), "trtllm")
 
