@@ -12,6 +12,7 @@ verdict is wrong, 2 for a bad command line.
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,16 +120,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = [_locate(parser, name, options.directory) for name in options.files or sorted(CASES)]
     print(_LAYOUT.format(*_HEADER).rstrip())
     reports = []
+    failed = False
     for path in paths:
-        report = compare_file(path, conditions, options.rtol)
+        try:
+            report = compare_file(path, conditions, options.rtol)
+        except Exception:  # a defect in what one file asks for does not hide the state of the others
+            traceback.print_exc()
+            print(f"{path.stem:<26} FAIL ({traceback.format_exc().splitlines()[-1]})", flush=True)
+            failed = True
+            continue
         if report is None:
             print(f"{path.stem:<26} no rows")
             continue
         reports.append(report)
         print(report.line(), *report.worst(options.show), sep="\n", flush=True)
-    if not reports:
+    if not reports and not failed:
         parser.error("no row to compare")
-    return 0 if all(report.passes for report in reports) else 1
+    return 1 if failed or not all(report.passes for report in reports) else 0
 
 
 def _parser() -> argparse.ArgumentParser:

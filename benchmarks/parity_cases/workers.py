@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from aicjax.hardware import load_system
 from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
+from aicjax.models.large_ep import LargeEp
 from aicjax.ops.records import OpLists
 from aicjax.tables import resolve_version
 
 SIZES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
 ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
 TABLES = ("system", "backend", "version")
-WORKER = ("model", "quant_override", *SIZES, "nextn")
+WORKER = ("model", "quant_override", "moe_comm", *SIZES, "nextn")
 
 
 class StoredWorker(NamedTuple):
@@ -26,10 +27,13 @@ class StoredWorker(NamedTuple):
 
 def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...]) -> StoredWorker:
     """The worker of rows with the values `key` in the columns `WORKER`, on (system, backend, version)."""
-    model_name, override, *sizes, nextn = key
+    model_name, override, libraries, *sizes, nextn = key
     system, backend, stored_version = tables
     version = resolve_version(system, backend, stored_version)
-    model, layout = load_model(model_name), Parallel(*sizes)
+    model, layout, hardware = load_model(model_name), Parallel(*sizes), load_system(system)
     explicit = {role.removesuffix("_quant_mode"): mode for role, mode in json.loads(override or "{}").items()}
-    quantisation = resolve_quantisation(model, load_system(system), backend, version, explicit)
-    return StoredWorker(model, quantisation, layout, op_lists(model, layout, quantisation, backend, nextn))
+    quantisation = resolve_quantisation(model, hardware, backend, version, explicit)
+    nodes = -(-layout.moe_ep // hardware.gpus_per_node)
+    exchange = LargeEp(**json.loads(libraries), nodes=nodes) if libraries else None
+    operators = op_lists(model, layout, quantisation, backend, nextn, exchange)
+    return StoredWorker(model, quantisation, layout, operators)
