@@ -17,10 +17,12 @@ from aicjax import quant
 from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax._units import MS_PER_S
+from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.interp.curve import SizeCurves, size_latency, stack_size_curves
 from aicjax.ops.database import Database
 from aicjax.ops.records import AllReduce, Nccl
+from aicjax.ops.roofline import Hardware
 from aicjax.tables import first_rows, read_rows
 
 ALLREDUCE_TABLE = "custom_allreduce_perf"
@@ -175,7 +177,7 @@ def _sol_per_element(system: System, record: AllReduce | Nccl) -> float:
 
 
 def comm_latency(
-    rows: CommRows, tokens: Float[Array, "row point"]
+    rows: CommRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each collective and how it was obtained; nothing for a group of one."""
     latency, code = size_latency(rows.curves, tokens * rows.elements[:, None])
@@ -186,6 +188,8 @@ def comm_latency(
     return jnp.where(single, 0.0, jnp.where(single, 0.0, latency) * rows.factor[:, None]), code.astype(jnp.int32)
 
 
-def comm_sol(rows: CommRows, tokens: Float[Array, "row point"]) -> Float[Array, "row point"]:
+def comm_sol(
+    rows: CommRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
+) -> Float[Array, "row point"]:
     """Roofline of each collective [ms]."""
     return tokens * (rows.elements * rows.sol_per_element)[:, None]

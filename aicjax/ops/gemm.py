@@ -144,7 +144,9 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
     )
 
 
-def gemm_sol(rows: GemmRows, tokens: Float[Array, "row point"], hardware: Hardware) -> Float[Array, "row point"]:
+def gemm_sol(
+    rows: GemmRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
+) -> Float[Array, "row point"]:
     """Roofline of each product [ms]."""
     peak = hardware.peak[rows.dtype][:, None]
     return gemm_sol_ms(tokens, rows.n[:, None], rows.k[:, None], rows.element_bytes[:, None], peak, hardware.mem_bw)
@@ -173,7 +175,7 @@ def gemm_latency(
     at = interval(rows.knots, tokens)
     segment = interval(rows.breaks, tokens)
     count = tokens[transform]
-    sol = gemm_sol(rows, count, hardware)
+    sol = gemm_sol(rows, count, hardware, constants)
     index = jnp.arange(rows.n.shape[0])[:, None]
     curve = pick(rows.curve, index, segment[transform])
     weight = pick(rows.weight, index, segment[transform])

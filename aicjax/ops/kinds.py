@@ -2,108 +2,100 @@
 """Every kind of operator that a forward pass can hold, and how each binds and answers.
 
 A kind is driven either by a token count alone or by a batch of sequences. Kernels loop over the kinds that a model
-has; they name none.
+has and name none. The module of a kind is imported when a model first has one.
 """
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aicjax.constants import OpConstants
-from aicjax.ops import attention, comm, gemm, traffic
-from aicjax.ops.attention_tables import backend_lanes
-from aicjax.ops.database import Database
-from aicjax.ops.records import (
-    P2P,
-    AllReduce,
-    ContextAttention,
-    Elementwise,
-    Embedding,
-    EncoderAttention,
-    Gemm,
-    GenerationAttention,
-    Nccl,
-)
-from aicjax.ops.roofline import Hardware
+from aicjax.ops import records as r
 
 
 @dataclass(frozen=True)
-class TokenKind:
-    """Operators that a token count drives.
+class Kind:
+    """Operators of one module, `aicjax.ops.<module>`, whose functions are named after `stem`.
 
     Attributes:
         records: Their records.
-        bind: `(database, records, rows=)` to bound rows.
-        latency: `(rows, reads, counts, hardware, constants)` to `(latency_ms, provenance)` [row, point]; `reads[row]`
-            names the row of `counts` [transform, point] that holds its token counts.
-        sol: The same arguments to rooflines [row, point].
+        module: Where the functions are.
+        stem: `bind_<stem>`, `<stem>_sol`, and `<stem>_latency` (token-driven) or `ask_<stem>`
+            (sequence-driven).
+        shares_counts: Whether the latency takes distinct token counts and which of them each row reads, not counts of
+            its own.
+        binder: Name of the function that binds, where kinds share one.
     """
 
     records: tuple[type, ...]
-    bind: Callable[..., Any]
-    latency: Callable[..., Any]
-    sol: Callable[..., Any]
+    module: str
+    stem: str
+    shares_counts: bool = False
+    binder: str = "bind_{}"
 
+    @property
+    def bind(self) -> Callable[..., Any]:
+        """`(database, records, rows=)` to bound rows."""
+        return self._function(self.binder)
 
-@dataclass(frozen=True)
-class SequenceKind:
-    """Operators that a batch of sequences drives.
+    def latency(self, rows: Any, reads: Any, counts: Any, hardware: Any, constants: Any) -> tuple[Any, Any]:
+        """`(latency_ms, provenance)` [row, point] of token-driven rows; `reads` names each one's row of `counts`."""
+        tokens = (reads, counts) if self.shares_counts else (counts[reads],)
+        return self._function("{}_latency")(rows, *tokens, hardware, constants)
 
-    Attributes:
-        records: Their records.
-        bind: `(database, records, rows=)` to bound rows.
-        ask: `(rows, batch, length, prefix, hardware, constants)` to a question [row, point].
-        sol: The same arguments to rooflines [row, point].
-    """
+    def token_sol(self, rows: Any, reads: Any, counts: Any, hardware: Any, constants: Any) -> Any:
+        """Rooflines [row, point] of token-driven rows."""
+        return self.sol(rows, counts[reads], hardware, constants)
 
-    records: tuple[type, ...]
-    bind: Callable[..., Any]
-    ask: Callable[..., Any]
-    sol: Callable[..., Any]
+    @property
+    def ask(self) -> Callable[..., Any]:
+        """`(rows, batch, length, prefix, hardware, constants)` to a question [row, point]."""
+        return self._function("ask_{}")
 
+    @property
+    def sol(self) -> Callable[..., Any]:
+        """`(rows, tokens, hardware, constants)`, or the arguments of `ask`, to rooflines [row, point]."""
+        return self._function("{}_sol")
 
-def _bind_phase(phase: str) -> Callable[..., Any]:
-    def bind(database: Database, records: Sequence[Any], *, rows: int) -> attention.AttentionRows:
-        return attention.bind_attention(database, phase, records, backend_lanes(database, phase), rows=rows)
+    @property
+    def available(self) -> Callable[..., bool]:
+        """`(database, record)` to whether the record's shape was measured."""
+        return getattr(importlib.import_module(f"aicjax.ops.{self.module}"), f"{self.module}_available")
 
-    return bind
-
-
-def _ask_decode(rows, batch, length, prefix, hardware: Hardware, constants: OpConstants):
-    return attention.ask_generation_attention(rows, batch, length, hardware)
-
-
-def _decode_sol(rows, batch, length, prefix, hardware: Hardware, constants: OpConstants):
-    return attention.generation_attention_sol(rows, batch, length, hardware)
+    def _function(self, name: str) -> Callable[..., Any]:
+        return getattr(importlib.import_module(f"aicjax.ops.{self.module}"), name.format(self.stem))
 
 
 TOKEN_KINDS = (
-    TokenKind(
-        (Gemm,),
-        gemm.bind_gemm,
-        gemm.gemm_latency,
-        lambda rows, reads, counts, hardware, _: gemm.gemm_sol(rows, counts[reads], hardware),
-    ),
-    TokenKind(
-        (AllReduce, Nccl),
-        comm.bind_comm,
-        lambda rows, reads, counts, *_: comm.comm_latency(rows, counts[reads]),
-        lambda rows, reads, counts, *_: comm.comm_sol(rows, counts[reads]),
-    ),
-    TokenKind(
-        (Elementwise, Embedding, P2P),
-        lambda _, records, *, rows: traffic.bind_traffic(records, rows=rows),
-        lambda rows, reads, counts, hardware, _: traffic.traffic_latency(rows, counts[reads], hardware),
-        lambda rows, reads, counts, hardware, _: traffic.traffic_sol(rows, counts[reads], hardware),
-    ),
+    Kind((r.Gemm,), "gemm", "gemm", shares_counts=True),
+    Kind((r.AllReduce, r.Nccl), "comm", "comm"),
+    Kind((r.Elementwise, r.Embedding, r.P2P), "traffic", "traffic"),
+    Kind((r.Moe,), "moe", "moe"),
+    Kind((r.MoeAllToAll,), "all_to_all", "all_to_all"),
+    Kind((r.MoeExpertCompute,), "expert_compute", "expert_compute"),
+    Kind((r.MegaMoe,), "megamoe", "megamoe"),
+    Kind((r.MlaBmm,), "mla_bmm", "mla_bmm"),
+    Kind((r.Mhc,), "mhc", "mhc"),
 )
 
 SEQUENCE_KINDS = (
-    SequenceKind(
-        (ContextAttention,), _bind_phase("context"), attention.ask_context_attention, attention.context_attention_sol
-    ),
-    SequenceKind((GenerationAttention,), _bind_phase("generation"), _ask_decode, _decode_sol),
+    Kind((r.ContextAttention,), "causal", "context_attention"),
+    Kind((r.GenerationAttention,), "causal", "generation_attention"),
+    Kind((r.ContextMla, r.MlaModuleContext), "mla", "context_mla"),
+    Kind((r.GenerationMla, r.MlaModuleGeneration), "mla", "generation_mla"),
+    Kind((r.WideEpContextMla,), "wideep_mla", "wideep_context_mla", binder="bind_wideep_mla"),
+    Kind((r.WideEpGenerationMla,), "wideep_mla", "wideep_generation_mla", binder="bind_wideep_mla"),
+    Kind((r.DsaContext,), "dsa", "dsa_context"),
+    Kind((r.DsaGeneration,), "dsa", "dsa_generation"),
+    Kind((r.MsaContext,), "msa", "msa_context"),
+    Kind((r.MsaGeneration,), "msa", "msa_generation"),
+    Kind((r.Dsv4Context,), "dsv4", "dsv4_context"),
+    Kind((r.Dsv4Generation,), "dsv4", "dsv4_generation"),
+    Kind((r.Mamba2, r.Gdn, r.Kda), "recurrent", "recurrent"),
 )
-
-ENCODER = (EncoderAttention,)
 SEQUENCE_RECORDS = tuple(record for kind in SEQUENCE_KINDS for record in kind.records)
+
+
+def kind_of(op: Any) -> Kind:
+    """The kind that an operator is of."""
+    return next(kind for kind in (*TOKEN_KINDS, *SEQUENCE_KINDS) if isinstance(op, kind.records))

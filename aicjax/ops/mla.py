@@ -16,6 +16,7 @@ from aicjax.ops.attention_tables import decode_fmha
 from aicjax.ops.database import Database
 from aicjax.ops.mla_grid import MlaGrid, ask_decode, ask_prefill, bind_grid, decode_sol, prefill_sol
 from aicjax.ops.mla_roofline import context_mla_sol_ms, generation_mla_sol_ms
+from aicjax.ops.mla_tables import mla_available as mla_available
 from aicjax.ops.records import ContextMla, GenerationMla, MlaModuleContext, MlaModuleGeneration
 from aicjax.ops.roofline import Hardware, dtype_index
 

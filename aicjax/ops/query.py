@@ -147,7 +147,7 @@ def _bind(database: Database, ops: Sequence[Any], size: int):
         return gemm.bind_gemm(database, ops, rows=size)
     if isinstance(ops[0], AllReduce | Nccl):
         return comm.bind_comm(database, ops, rows=size)
-    return traffic.bind_traffic(ops, rows=size)
+    return traffic.bind_traffic(database, ops, rows=size)
 
 
 @eqx.filter_jit
@@ -156,10 +156,13 @@ def _token_driven(rows, tokens, splits, hardware: Hardware, constants: OpConstan
     counts = ceil_div(floor_div(tokens, divisor), split).astype(jnp.float32)
     if isinstance(rows, gemm.GemmRows):
         own = jnp.arange(counts.shape[0], dtype=jnp.int32)
-        return *gemm.gemm_latency(rows, own, counts, hardware, constants), gemm.gemm_sol(rows, counts, hardware)
+        return *gemm.gemm_latency(rows, own, counts, hardware, constants), gemm.gemm_sol(
+            rows, counts, hardware, constants
+        )
     if isinstance(rows, comm.CommRows):
-        return *comm.comm_latency(rows, counts), comm.comm_sol(rows, counts)
-    return *traffic.traffic_latency(rows, counts, hardware), traffic.traffic_sol(rows, counts, hardware)
+        return *comm.comm_latency(rows, counts, hardware, constants), comm.comm_sol(rows, counts, hardware, constants)
+    latency = traffic.traffic_latency(rows, counts, hardware, constants)
+    return *latency, traffic.traffic_sol(rows, counts, hardware, constants)
 
 
 @eqx.filter_jit

@@ -112,7 +112,7 @@ def token_times(
         if bound is None:
             continue
         if roofline:
-            sol = kind.sol(bound, reads, counts, hardware, constants)
+            sol = kind.token_sol(bound, reads, counts, hardware, constants)
             parts.append((sol, jnp.full(sol.shape, Provenance.SOL, jnp.int32)))
         else:
             parts.append(kind.latency(bound, reads, counts, hardware, constants))

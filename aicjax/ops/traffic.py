@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float, Int
 from aicjax import quant
 from aicjax._results import Provenance
 from aicjax._types import Array
+from aicjax.constants import OpConstants
+from aicjax.ops.database import Database
 from aicjax.ops.records import P2P, Elementwise, Embedding
 from aicjax.ops.roofline import Hardware, memory_ms
 
@@ -31,7 +33,7 @@ class TrafficRows(eqx.Module):
     idle: Bool[Array, " row"]
 
 
-def bind_traffic(records: Sequence[Elementwise | Embedding | P2P], *, rows: int) -> TrafficRows:
+def bind_traffic(database: Database, records: Sequence[Elementwise | Embedding | P2P], *, rows: int) -> TrafficRows:
     """Rows for `records`, padded to `rows`."""
     pad = (0, rows - len(records))
     return TrafficRows(
@@ -50,7 +52,7 @@ def _bytes_per_token(record: Elementwise | Embedding | P2P) -> float:
 
 
 def traffic_latency(
-    rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware
+    rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each operator: bytes over what the path sustains, plus its constant; provenance."""
     moved = tokens * rows.bytes_per_token[:, None]
