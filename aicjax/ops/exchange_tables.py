@@ -108,10 +108,10 @@ def _deepep_low_latency(rows: Rows) -> Iterator[_Block]:
 
 
 def _deepep(rows: Rows, library: str, phase: str, sms: np.ndarray | int, latency_ms: np.ndarray) -> _Block:
-    nodes = rows.number("node_num")
-    shape = (rows.number(column) for column in ("hidden_size", "num_topk", "num_experts"))
-    tokens = rows.number("num_token")
-    return _Block(library, phase, ANY_FORMAT, nodes * DEEPEP_NODE_RANKS, nodes, *shape, sms, tokens, latency_ms)
+    nodes, tokens = rows.number("node_num"), rows.number("num_token")
+    hidden, topk, experts = (rows.number(column) for column in ("hidden_size", "num_topk", "num_experts"))
+    ranks = nodes * DEEPEP_NODE_RANKS
+    return _Block(library, phase, ANY_FORMAT, ranks, nodes, hidden, topk, experts, sms, tokens, latency_ms)
 
 
 def _nvlink(rows: Rows) -> Iterator[_Block]:

@@ -21,7 +21,7 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.interp.ends import KNOT_BUCKET, NO_CURVE, Curve
-from aicjax.interp.estimate import Samples, bind_samples, estimated_utilization, log_scale, no_samples
+from aicjax.interp.estimate import Samples, bind_samples, estimated_utilization, no_samples
 from aicjax.ops.database import Database
 from aicjax.ops.expert_work import ExpertLoad, ExpertShape, host_sol_ms
 from aicjax.ops.moe_tables import Formats, shapes_of
@@ -85,10 +85,11 @@ def _nearest(
     ]
     if not candidates:
         return None
-    sizes = np.array([other[:4] for other, _ in candidates], np.float64).T
-    _, scale = log_scale(sizes)
-    offset = (np.log(sizes) - np.log(np.array(shape[:4], np.float64))[:, None]) * scale[:, None]
-    return candidates[int(np.argmin((offset**2).sum(0)))]
+    logs = np.log(np.array([other[:4] for other, _ in candidates], np.float64))
+    least, span = logs.min(0), np.ptp(logs, 0)
+    span = np.where(span > 0, span, 1.0)
+    place, asked = (logs - least) / span, (np.log(np.array(shape[:4], np.float64)) - least) / span
+    return candidates[int(np.argmin(((place - asked) ** 2).sum(1)))]  # the first of equally near ones
 
 
 class MoeEstimates(eqx.Module):
@@ -136,8 +137,9 @@ def estimated_latency(
     """Latency at the lent utilisation where `needed`, and how it was obtained; NaN where nothing is lent."""
     levels = jnp.stack([jnp.asarray(constants.moe_format_efficiency[form]) for form in FORMATS])
     level = levels[estimates.form] / levels[estimates.lender]
-    utilization = estimated_utilization(estimates.samples, (tokens,), needed) * level[:, None]
+    utilization = estimated_utilization(estimates.samples, (tokens,), needed)
     usable = (utilization > 0) & (sol_ms > 0)
-    latency = jnp.where(usable, sol_ms / jnp.where(usable, utilization, 1.0), jnp.nan)
+    scaled = jnp.where(usable, utilization, 1.0) * level[:, None]  # NaN is masked first: it would reach the gradient
+    latency = jnp.where(usable, sol_ms / scaled, jnp.nan)
     code = jnp.where(usable, estimates.provenance[:, None], Provenance.MISSING)
     return latency, code.astype(jnp.int32)
