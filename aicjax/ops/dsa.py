@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.counts import ceil_div
 from aicjax.interp.estimate import Samples
 from aicjax.interp.grid import GridSlice, Question, ask
 from aicjax.ops.database import Database
+from aicjax.ops.dsa_parallel import DsaParallel, bind_dsa_parallel, dsa_parallel_ms
 from aicjax.ops.dsa_tables import FLASHMLA, TRTLLM, DsaKey, find_dsa, has_skips, load_dsa
 from aicjax.ops.module_estimates import PrefixSamples, bind_modules, module_estimate
 from aicjax.ops.module_tables import (
@@ -53,6 +55,7 @@ class DsaRows(eqx.Module):
         share: Share of layers with an indexer, as far as both kinds were measured [row].
         roofline_share: Share of layers with an indexer [row].
         cp: Context-parallel ranks that share a prompt [row].
+        parallel: What sharing prompts adds; None where no operator does.
         shape: Widths, arrays [row].
         formats: Formats [row].
     """
@@ -65,6 +68,7 @@ class DsaRows(eqx.Module):
     share: Float[Array, " row"]
     roofline_share: Float[Array, " row"]
     cp: Int[Array, " row"]
+    parallel: DsaParallel | None
     shape: Any
     formats: FormatRows
 
@@ -112,6 +116,7 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> DsaRows:
         for record in records
     ]
     slices, knots, estimates = bind_modules(database, [] if table is None else [table], shapes, AXES[phase])
+    ranks = [getattr(r, "cp", 1) for r in records]
     formats = [(r.gemm_quant, r.kv_quant, r.fmha_quant if phase == "context" else DECODE_FMHA) for r in records]
     return DsaRows(
         slices=slices,
@@ -121,7 +126,8 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> DsaRows:
         heads=np.array([r.num_heads for r in records], np.float32),
         share=measured_share,
         roofline_share=share,
-        cp=np.array([getattr(r, "cp", 1) for r in records], np.int32),
+        cp=np.array(ranks, np.int32),
+        parallel=bind_dsa_parallel(database, records) if database.measured and max(ranks) > 1 else None,
         shape=stacked_shapes([r.shape for r in records]),
         formats=format_rows(formats),
     )
@@ -147,13 +153,17 @@ def ask_dsa_context(
     constants: OpConstants,
 ) -> Question:
     """Latency of a prefill of `batch` prompts of `new` tokens behind a cached `prefix`, as a question."""
-    new = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
+    own = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
+    prefix, own, batch, new = _points(rows, prefix, own, batch, new)
 
     def sol(shape, heads, prefix, new, batch):
         widths, limits, skips = shape
         return dsa_context_sol_ms(widths, limits, heads, skips, batch, new, prefix)
 
-    return _ask(rows, (prefix, new, batch), sol, hardware)
+    def added(parallel):
+        return dsa_parallel_ms(parallel, batch, new, own, prefix, hardware, constants)
+
+    return _ask(rows, (prefix, own, batch), sol, hardware, added)
 
 
 def ask_dsa_generation(
@@ -170,26 +180,40 @@ def ask_dsa_generation(
         widths, limits, _ = shape
         return dsa_generation_sol_ms(widths, limits, heads, batch, length)
 
-    return _ask(rows, (batch, length), sol, hardware)
+    return _ask(rows, _points(rows, batch, length), sol, hardware)
 
 
-def _ask(rows: DsaRows, coordinates, sol, hardware: Hardware) -> Question:
-    """The question of all slices, whose answer is one row an operator."""
+def _points(rows: DsaRows, *coordinates) -> tuple[Any, ...]:
+    """Points that all rows share [point], or that each has for itself [row, point], as [row, point]."""
+    count = rows.heads.shape[0]
+    return tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
+
+
+def _ask(rows: DsaRows, coordinates, sol, hardware: Hardware, added=None) -> Question:
+    """The question of all slices, whose answer is one row an operator; `added` is what context parallelism adds."""
     count = rows.heads.shape[0]
     parts = rows.skips.shape[0] // count
-    points = tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
-    points = jax.tree.map(lambda x: jnp.tile(x, (parts, 1)), points)
-    per_row = (rows.shape, rows.formats.limits(hardware))
-    widths, limits = jax.tree.map(lambda x: jnp.tile(x, parts), per_row)
-    heads = jnp.tile(rows.heads, parts)
+    points = tuple(jnp.tile(x, (parts, 1)) for x in coordinates)
+    per_row = (rows.shape, rows.formats.limits(hardware), rows.heads)
+    widths, limits, heads = jax.tree.map(lambda x: jnp.tile(x, parts), per_row)
     question = ask(rows.slices, rows.knots, heads, points, sol, (widths, limits, rows.skips))
 
     def finish(latency, code):
         if rows.estimates is not None:
             latency, code = module_estimate(rows.estimates, question.roof, (heads, *points))
-        return _blend(rows.share[:, None], latency.reshape(parts, count, -1), code.reshape(parts, count, -1))
+        latency, code = latency.reshape(parts, count, -1), code.reshape(parts, count, -1)
+        if rows.parallel is not None and added is not None:
+            latency, code = _shared_prompt(latency, code, added(rows.parallel), rows.cp[:, None] > 1)
+        return _blend(rows.share[:, None], latency, code)
 
     return question._replace(finish=finish)
+
+
+def _shared_prompt(latency, code, added, split):
+    """Layers with and without indexer, with what sharing a prompt adds to them: measured differences."""
+    latency = latency + jnp.stack(added)[: latency.shape[0]]
+    known = jnp.where(jnp.isnan(latency), Provenance.MISSING, jnp.maximum(code, Provenance.ESTIMATED))
+    return jnp.where(split, jnp.maximum(latency, 0.0), latency), jnp.where(split, known, code)
 
 
 def _blend(share, latency, code):

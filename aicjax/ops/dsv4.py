@@ -22,6 +22,7 @@ from aicjax.interp.counts import ceil_div, pick
 from aicjax.interp.grid import GridSlice, Question, ask
 from aicjax.ops.attention_tables import decode_fmha
 from aicjax.ops.database import Database
+from aicjax.ops.dsv4_parallel import Dsv4Parallel, bind_dsv4_parallel, dsv4_parallel_ms
 from aicjax.ops.dsv4_records import LIGHT_RATIO
 from aicjax.ops.dsv4_tables import Dsv4Key, find_dsv4, load_dsv4, load_selection
 from aicjax.ops.module_estimates import Estimates, bind_modules, module_estimate
@@ -68,6 +69,7 @@ class Dsv4Rows(eqx.Module):
         measured_heads: Heads that the points were measured with [row].
         heads, ratio, groups: Heads and output groups on a GPU, tokens compressed to one [row].
         cp: Context-parallel ranks that share a prompt [row].
+        parallel: What sharing prompts adds; None where no operator does.
         shape: Widths, arrays [row].
         formats: Formats [row].
     """
@@ -81,6 +83,7 @@ class Dsv4Rows(eqx.Module):
     ratio: Float[Array, " row"]
     groups: Float[Array, " row"]
     cp: Int[Array, " row"]
+    parallel: Dsv4Parallel | None
     shape: Any
     formats: FormatRows
 
@@ -115,6 +118,7 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> Dsv4Rows:
     ratios = {record.ratio for record in records} if database.measured else ()
     tables = {ratio: load_dsv4(*database.where, ratio, phase) for ratio in ratios}
     found = [find_dsv4(tables.get(record.ratio), dsv4_key(record)) for record in records]
+    ranks = [getattr(r, "cp", 1) for r in records]
     formats = [(r.gemm_quant, r.kv_quant, _fmha(database, r)) for r in records]
     shapes = [
         (points, heads, _point_sol(database, record, names))
@@ -132,7 +136,8 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> Dsv4Rows:
         heads=np.array([r.num_heads for r in records], np.float32),
         ratio=np.array([r.ratio for r in records], np.float32),
         groups=np.array([max(r.o_groups, 1) for r in records], np.float32),
-        cp=np.array([getattr(r, "cp", 1) for r in records], np.int32),
+        cp=np.array(ranks, np.int32),
+        parallel=bind_dsv4_parallel(database, records) if database.measured and max(ranks) > 1 else None,
         shape=stacked_shapes([r.shape for r in records]),
         formats=format_rows(formats),
     )
@@ -174,12 +179,17 @@ def ask_dsv4_context(
     constants: OpConstants,
 ) -> Question:
     """Latency of a prefill of `batch` prompts of `new` tokens behind a cached `prefix`, as a question."""
-    points = _points(rows, prefix, jnp.maximum(1, ceil_div(new, rows.cp[:, None])), batch)
+    own = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
+    points = _points(rows, prefix, own, batch)
 
     def sol(module: Module, heads, prefix, new, batch):
         return _context_sol(module, batch, new, prefix)
 
-    return _ask(rows, points, points, sol, hardware)
+    def added(parallel):
+        whole = jnp.broadcast_to(new, own.shape)
+        return dsv4_parallel_ms(parallel, points[2], whole, own, points[0], hardware, constants)
+
+    return _ask(rows, points, points, sol, hardware, added)
 
 
 def ask_dsv4_generation(
@@ -205,20 +215,32 @@ def _points(rows: Dsv4Rows, *coordinates) -> tuple[Any, ...]:
     return tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
 
 
-def _ask(rows: Dsv4Rows, points, selected, sol, hardware: Hardware) -> Question:
-    """The question of all slices; `selected` are cached tokens, new tokens and batch as the indexer sees them."""
+def _ask(rows: Dsv4Rows, points, selected, sol, hardware: Hardware, added=None) -> Question:
+    """The question of all slices.
+
+    `selected` are cached tokens, new tokens and batch as the indexer sees them; `added` is what context parallelism
+    adds.
+    """
     question = ask(rows.slices, rows.knots, rows.measured_heads, points, sol, _module(rows, hardware))
 
     def finish(latency, code):
         if rows.estimates is not None:
-            return module_estimate(rows.estimates, question.roof, (rows.measured_heads, *points))
-        if rows.selection is None:
-            return latency, code
-        excess = jax.vmap(_clamped, (None, 0, 0))(rows.selection.knots, rows.selection.excess_ms, selected)
-        corrected = jnp.where(excess > 0, jnp.maximum(code, Provenance.ESTIMATED), code)
-        return jnp.maximum(latency - excess, 0.0), corrected
+            latency, code = module_estimate(rows.estimates, question.roof, (rows.measured_heads, *points))
+        if rows.selection is not None:
+            excess = jax.vmap(_clamped, (None, 0, 0))(rows.selection.knots, rows.selection.excess_ms, selected)
+            latency, code = _changed(latency, code, -excess, excess > 0)
+        if rows.parallel is not None and added is not None:
+            latency, code = _changed(latency, code, added(rows.parallel), rows.cp[:, None] > 1)
+        return latency, code
 
     return question._replace(finish=finish)
+
+
+def _changed(latency, code, by, where):
+    """A latency changed by measured differences where they apply; never below zero."""
+    changed = jnp.maximum(latency + by, 0.0)
+    known = jnp.where(jnp.isnan(changed), Provenance.MISSING, jnp.maximum(code, Provenance.ESTIMATED))
+    return jnp.where(where, changed, latency), jnp.where(where, known, code)
 
 
 def _clamped(knots, values: Float[Array, "*knot"], point, index: tuple = ()) -> Float[Array, " point"]:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from aicjax.hardware import System
-from aicjax.interp.axis import NO_KEY, neighbour_keys
 from aicjax.ops.dsv4_records import LIGHT_RATIO
-from aicjax.ops.module_tables import ModuleTable, Points, module_table, padded_knots
+from aicjax.ops.module_tables import ModuleTable, Points, dense_values, filled_values, module_table, padded_knots
 from aicjax.tables import first_rows, read_rows
 from aicjax.tables.rows import Rows
 
+SCORE_KERNEL = "dsv4_paged_mqa_logits_module_perf"
 CALIBRATION = "dsv4_csa_topk_calib_perf"
 SCORES = {"context": ("v1_flat", "v1_top_last"), "generation": ("v2_flat", "v2_top_last")}  # uniform, concentrated
 FORMAT_NAMES = {"fp8_e4m3": "fp8"}
@@ -80,6 +80,25 @@ def _bucket(counts: Iterable[int], asked: int) -> int:
     return max((count for count in measured if count <= asked), default=measured[0])
 
 
+@functools.lru_cache(maxsize=32)
+def load_scores(system: System, backend: str, version: str, shared: bool) -> ModuleTable | None:
+    """The indexer's scores by (heads of the model, tensor-parallel ranks); None when nothing was measured."""
+    rows = read_rows(system.name, backend, version, SCORE_KERNEL, shared)
+    if rows is None or not len(rows):
+        return None
+    tp = np.maximum(rows.number("tp_size"), 1)
+    native = rows.number("num_heads") * tp
+    points = (native, rows.number("step"), rows.number("isl"), rows.number("batch_size"))
+    size = int(tp.max()) + 1
+    keep = first_rows(tp, *points)
+    shape = (native * size + tp)[keep]
+
+    def name(code: int) -> tuple[int, int]:
+        return code // size, code % size
+
+    return ModuleTable(module_table(shape, name, [axis[keep] for axis in points], rows.number("latency")[keep]))
+
+
 class Selection(NamedTuple):
     """Time that an indexer's selection saves when scores concentrate, as measured with uniform ones.
 
@@ -107,31 +126,10 @@ def load_selection(system: System, backend: str, version: str, shared: bool, pha
     padded = tuple(padded_knots(k) for k in knots)
     excess, latency = {}, rows.number("latency")
     for heads in np.unique(native[used]).tolist():
-        cost = [_dense(knots, axes, latency, scored & (native == heads)) for scored in (uniform, concentrated)]
+        cost = [dense_values(knots, axes, latency, scored & (native == heads)) for scored in (uniform, concentrated)]
         filled = np.maximum(cost[0] - cost[1], 0.0)
         for axis, (k, p) in enumerate(zip(knots, padded, strict=True)):
             last = np.minimum(np.arange(p.size), k.size - 1)
-            filled = _filled(filled, k, axis).take(last, axis)
+            filled = filled_values(filled, k, axis).take(last, axis)
         excess[heads] = filled
     return Selection(padded, excess)
-
-
-def _dense(knots, axes, values, mask) -> np.ndarray:
-    """Values of the first row of each point on knots, NaN elsewhere."""
-    rows = np.flatnonzero(mask)
-    rows = rows[first_rows(*(axis[rows] for axis in axes))]
-    dense = np.full([k.size for k in knots], np.nan)
-    dense[tuple(np.searchsorted(k, axis[rows]) for k, axis in zip(knots, axes, strict=True))] = values[rows]
-    return dense
-
-
-def _filled(values: np.ndarray, knots: np.ndarray, axis: int) -> np.ndarray:
-    """Values filled along one axis: linear between measured ones, constant beyond; lines without any stay empty."""
-    lines = np.moveaxis(values, axis, -1)
-    lower, upper = neighbour_keys(np.isfinite(lines))
-    lower, upper = lower[..., 1:], upper[..., :-1]  # nearest at or below, and at or above, each knot
-    low, high = np.where(lower == NO_KEY, upper, lower), np.where(upper == NO_KEY, lower, upper)
-    first, second = (np.take_along_axis(lines, np.maximum(at, 0), -1) for at in (low, high))
-    span = np.where(high > low, knots[high] - knots[low], 1)
-    weight = (knots - knots[low]) / span
-    return np.moveaxis(np.where(high > low, first + (second - first) * weight, first), -1, axis)

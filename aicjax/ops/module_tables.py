@@ -14,10 +14,11 @@ import numpy as np
 from aicjax import quant
 from aicjax._units import MS_PER_S
 from aicjax.hardware import System
-from aicjax.interp.axis import PAD_KNOT
+from aicjax.interp.axis import NO_KEY, PAD_KNOT, neighbour_keys
 from aicjax.interp.grid import GridSlice, bind_slice, empty_slice
 from aicjax.ops.roofline import Hardware, dtype_index
 from aicjax.ops.sparse_rooflines import Limits
+from aicjax.tables import first_rows
 
 LEAF_BUCKET = 1024
 KNOT_BUCKET = 16
@@ -94,6 +95,36 @@ def most_leaves(tables: Sequence[ModuleTable]) -> int:
     """Points of the largest shape, rounded up to a bucket."""
     largest = max((points.latency_ms.size for table in tables for points in table.slices.values()), default=1)
     return -(-largest // LEAF_BUCKET) * LEAF_BUCKET
+
+
+def dense_values(
+    knots: Sequence[np.ndarray], axes: Sequence[np.ndarray], values: np.ndarray, mask: np.ndarray
+) -> np.ndarray:
+    """Values on knots, NaN where no row is.
+
+    Args:
+        knots: Distinct coordinates of each axis.
+        axes: Coordinates of each row, an array an axis [row].
+        values: Value of each row; of rows of one point the first counts [row].
+        mask: Rows that count [row].
+    """
+    rows = np.flatnonzero(mask)
+    rows = rows[first_rows(*(axis[rows] for axis in axes))]
+    dense = np.full([k.size for k in knots], np.nan)
+    dense[tuple(np.searchsorted(k, axis[rows]) for k, axis in zip(knots, axes, strict=True))] = values[rows]
+    return dense
+
+
+def filled_values(values: np.ndarray, knots: np.ndarray, axis: int) -> np.ndarray:
+    """Values filled along one axis: linear between measured ones, constant beyond; lines without any stay empty."""
+    lines = np.moveaxis(values, axis, -1)
+    lower, upper = neighbour_keys(np.isfinite(lines))
+    lower, upper = lower[..., 1:], upper[..., :-1]  # nearest at or below, and at or above, each knot
+    low, high = np.where(lower == NO_KEY, upper, lower), np.where(upper == NO_KEY, lower, upper)
+    first, second = (np.take_along_axis(lines, np.maximum(at, 0), -1) for at in (low, high))
+    span = np.where(high > low, knots[high] - knots[low], 1)
+    weight = (knots - knots[low]) / span
+    return np.moveaxis(np.where(high > low, first + (second - first) * weight, first), -1, axis)
 
 
 def bind_points(points: Points | None, knots: Knots, head: float, sol: PointSol, leaves: int) -> GridSlice:

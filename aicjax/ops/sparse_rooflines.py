@@ -184,3 +184,8 @@ def _dsv4_sol_ms(shape: Dsv4Shape, ratio, groups, limits: Limits, heads, batch, 
         + 4.0 * queries * pairs / limits.fmha_peak
     )
     return xp.maximum(busy, moved / limits.mem_bw)
+
+
+def score_sol(heads, cached, new, batch):
+    """What the indexer's scores of `new` tokens behind `cached` ones are proportional to."""
+    return batch * (cached * new + new * new / 2)
