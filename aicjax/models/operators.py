@@ -23,6 +23,7 @@ def op_lists(
     backend: str,
     nextn: int = 0,
     large_ep: LargeEp | None = None,
+    mega_moe: bool = False,
 ) -> OpLists:
     """Operators of one prefill and of one decode step, per GPU, in order.
 
@@ -33,6 +34,7 @@ def op_lists(
         backend: `trtllm`, `vllm` or `sglang`.
         nextn: Draft tokens per step; a decode step then does the work of `layers + nextn` layers.
         large_ep: How experts over many GPUs exchange tokens; None for an exchange by ordinary collectives.
+        mega_moe: Whether dispatch, experts and combine run in one kernel instead.
 
     Raises:
         InputError: The layout, the depth or the exchange is not valid.
@@ -43,6 +45,10 @@ def op_lists(
     if not isinstance(nextn, int) or nextn < 0:
         raise InputError("nextn", nextn, "an integer, 0 or more")
     family = FAMILIES[model.family]
+    if mega_moe:
+        if family.mega_op_lists is None:
+            raise InputError("mega_moe", mega_moe, f"False for {model.name}")
+        return family.mega_op_lists(model, parallel, quantisation, backend, nextn)
     if large_ep is None:
         return _priced(model, family.op_lists)(model, parallel, quantisation, backend, nextn)
     if family.large_op_lists is None:

@@ -29,6 +29,7 @@ def resolve_quantisation(
     role_runs_prefill: bool = True,
     shared: bool = True,
     large_ep: bool = False,
+    mega_moe: bool = False,
     searched: bool = False,
 ) -> Quantisation:
     """Formats a worker runs in, given what is measured and what the GPU can do.
@@ -51,6 +52,7 @@ def resolve_quantisation(
             prefill format of the checkpoint, which it never uses.
         shared: Whether tables of other versions and backends count as measured.
         large_ep: Whether experts span many GPUs: kernels of their own are then measured, and rule 1 does not apply.
+        mega_moe: Whether dispatch, experts and combine run in one kernel, which takes the checkpoint's format.
         searched: Whether a search asks: it picks the faster 4-bit format of gpt-oss where the GPU has it, and rule 3
             does not make a format count as chosen.
 
@@ -75,7 +77,7 @@ def resolve_quantisation(
     elif "fmha" in stated:
         modes.setdefault("fmha", stated["fmha"])
     sm = system.sm_version or 0
-    if "moe" not in modes and (native := _native_experts(model, stated, backend, sm, searched)):
+    if "moe" not in modes and not mega_moe and (native := _native_experts(model, stated, backend, sm, searched)):
         modes["moe"] = native
     if sm < _BLACKWELL_SM:
         weights = {"moe": executed_moe(stated.get("moe", ""), model, backend), "gemm": stated.get("gemm")}

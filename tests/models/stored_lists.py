@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators in the form in which operator lists of AIConfigurator 0.12.0 are stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aicjax.ops import records
@@ -45,7 +45,7 @@ _CP = {"cp_size": lambda op: getattr(op, "cp", 1)}
 
 Reader = str | Callable[[Any], Any]
 # type under which a record is stored, and how each stored field is read from it
-FIELDS: dict[type, tuple[str, dict[str, Reader]]] = {
+FIELDS: dict[type, tuple[str, Mapping[str, Reader]]] = {
     records.Embedding: (
         "Embedding",
         {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "quant_mode": "quant", "seq_split": "seq_split"},

@@ -27,6 +27,7 @@ from tests.models.stored_lists import stored_forms
 
 ENTRIES = json.loads((Path(__file__).parents[1] / "references" / "oplists_experts.json").read_text())
 SIZES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
+VERSIONS = {"trtllm": "1.3.0rc20", "sglang": "0.5.14", "vllm": "0.24.0"}
 WIDE = Parallel(dp=16, moe_ep=16)
 DEEPEP = LargeEp("deepep_ht", "deepep_ll", nodes=2)
 
@@ -62,8 +63,7 @@ def test_op_list_matches_the_reference(entry):
 def test_the_search_for_libraries_finds_those_of_the_reference():
     for entry in (entry for entry in ENTRIES if entry["libraries"]):
         model, system, backend = load_model(entry["model"]), load_system(entry["system"]), entry["backend"]
-        parallel, version = Parallel(*(entry[size] for size in SIZES)), {"trtllm": "1.3.0rc20"}.get(backend, "0.5.14")
-        version = "0.24.0" if backend == "vllm" else version
+        parallel, version = Parallel(*(entry[size] for size in SIZES)), VERSIONS[backend]
         formats = resolve_quantisation(model, system, backend, version, large_ep=True)
         assert formats == Quantisation(**entry["quant"])
         plan = choose_large_ep(model, parallel, system, backend, version, formats)
@@ -162,6 +162,30 @@ def test_wide_experts_of_a_grouped_attention_family_replicate_the_embedding_on_s
     ]
     assert only(lists["sglang"].context, records.MoeAllToAll).attention_tp == 2
     assert only(lists["sglang"].generation, records.MoeAllToAll).attention_tp == 1
+
+
+def test_one_kernel_takes_the_place_of_exchange_and_experts():
+    model, layout = load_model("deepseek-ai/DeepSeek-V4-Pro"), Parallel(tp=1, dp=8, moe_ep=8)
+    formats = resolve_quantisation(model, load_system("b200_sxm"), "sglang", "0.5.16", mega_moe=True)
+    assert formats.moe == "w4a8_mxfp4_mxfp8"
+    plain, mega = (op_lists(model, layout, formats, "sglang", mega_moe=flag) for flag in (False, True))
+    kernel = only(mega.context, records.MegaMoe)
+    assert kernel.weight_bytes == only(plain.context, records.Moe).weight_bytes
+    assert [op.name for op in mega.context] == [
+        "context_megamoe" if op.name == "context_moe" else op.name
+        for op in plain.context
+        if not isinstance(op, records.MoeDispatch)
+    ]
+    assert [op.name for op in only(mega.generation, records.Overlap).first] == [
+        "generation_router_gemm",
+        "generation_megamoe",
+    ]
+    refused = [("trtllm", layout), ("sglang", Parallel(tp=8, moe_tp=8)), ("sglang", Parallel())]
+    for backend, parallel in refused:
+        with pytest.raises(InputError):
+            op_lists(model, parallel, formats, backend, mega_moe=True)
+    with pytest.raises(InputError, match="mega_moe"):
+        op_lists(load_model("deepseek-ai/DeepSeek-V3"), layout, formats, "sglang", mega_moe=True)
 
 
 @pytest.mark.parametrize("moe_tp", [8, 16])

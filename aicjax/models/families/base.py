@@ -33,6 +33,7 @@ class Family:
             where the family can be read but not yet priced.
         large_op_lists: Operators with experts over many GPUs, same arguments and the plan of their exchange; None
             where the family has no such list.
+        mega_op_lists: Operators with dispatch, experts and combine in one kernel; None where there is none.
         kv_cache: KV cache of one sequence on one GPU, same arguments.
         context_parallel_backends: Backends that can split its prefill along the sequence.
         prefill_tables: Tables that measure its prefill attention, by backend; `ATTENTION_TABLES` elsewhere.
@@ -44,6 +45,7 @@ class Family:
     op_lists: Callable[[ModelConfig, Parallel, Quantisation, str, int], OpLists] | None = None
     kv_cache: Callable[[ModelConfig, Parallel, Quantisation, str, int], KvCache] | None = None
     large_op_lists: Callable[[ModelConfig, Parallel, Quantisation, str, int, LargeEp], OpLists] | None = None
+    mega_op_lists: Callable[[ModelConfig, Parallel, Quantisation, str, int], OpLists] | None = None
     context_parallel_backends: tuple[str, ...] = ()
     prefill_tables: Mapping[str, tuple[PrefillTable, ...]] = field(default_factory=dict)
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hyper-connections, compressed sparse attention and experts: DeepSeek-V4."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aicjax import quant
+from aicjax._results import InputError
 from aicjax.models.families.base import Family, mixture
 from aicjax.models.families.blocks import Operators, Phase, phases
-from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts, router
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
-from aicjax.ops.records import Dsv4Context, Dsv4Generation, Dsv4Shape, Mhc, OpLists
+from aicjax.ops.records import Dsv4Context, Dsv4Generation, Dsv4Shape, MegaMoe, Mhc, OpLists
 
 WINDOW_ONLY, LIGHT, HEAVY = RATIOS = (0, 4, 128)  # tokens of one compressed entry of a layer's cache
 _INDEX_BYTES, _STATE_BYTES = 0.5, 4  # an element of a compressed indexer key; of a block not yet compressed
@@ -44,8 +45,24 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
     """Operators of a prefill and of a decode step: every layer has experts and one shared expert."""
-    context, generation = phases(model, parallel, quantisation, backend, nextn)
-    return OpLists(context=_decoder(context), generation=_decoder(generation))
+    return _lists(*phases(model, parallel, quantisation, backend, nextn), _exchanged_experts)
+
+
+def mega_op_lists(
+    model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int
+) -> OpLists:
+    """The same with dispatch, experts and combine in one kernel.
+
+    Raises:
+        InputError: The engine has no such kernel, or the experts are not spread by expert parallelism alone.
+    """
+    if backend != "sglang":
+        raise InputError("backend", backend, "sglang, the engine with MegaMoE")
+    if parallel.moe_tp != 1:
+        raise InputError("moe_tp", parallel.moe_tp, "1 for MegaMoE")
+    if parallel.moe_ep == 1:
+        raise InputError("moe_ep", parallel.moe_ep, "above 1 for MegaMoE")
+    return _lists(*phases(model, parallel, quantisation, backend, nextn), _mega_experts)
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
@@ -70,10 +87,34 @@ def _overlap(ratio: int) -> int:
     return 2 if ratio == LIGHT else 1
 
 
-def _decoder(phase: Phase) -> Operators:
-    model, parallel, every, hidden = phase.model, phase.parallel, phase.every, phase.model.hidden_size
-    routed = routed_experts(phase, every, LOAD, cp=parallel.cp)
-    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size // parallel.tp)
+def _lists(context: Phase, generation: Phase, experts: Callable[[Phase], Operators]) -> OpLists:
+    return OpLists(context=_decoder(context, experts(context)), generation=_decoder(generation, experts(generation)))
+
+
+def _exchanged_experts(phase: Phase) -> Operators:
+    return routed_experts(phase, phase.every, LOAD, cp=phase.parallel.cp)
+
+
+def _mega_experts(phase: Phase) -> Operators:
+    model = phase.model
+    kernel = MegaMoe(
+        name=f"{phase.name}_megamoe",
+        scale=phase.every,
+        hidden_size=model.hidden_size,
+        inter_size=model.moe_intermediate_size,
+        topk=model.topk,
+        num_experts=model.num_experts,
+        moe_ep=phase.parallel.moe_ep,
+        quant=phase.quantisation.moe,
+        distribution=LOAD,
+        phase=phase.name,
+    )
+    return router(phase, phase.every), kernel
+
+
+def _decoder(phase: Phase, routed: Operators) -> Operators:
+    model, every, hidden = phase.model, phase.every, phase.model.hidden_size
+    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size // phase.parallel.tp)
     return (
         phase.embedding(),
         _hyper_connection(phase, "pre"),
@@ -146,6 +187,7 @@ DEEPSEEKV4 = Family(
     _extra,
     op_lists,
     kv_cache,
+    mega_op_lists=mega_op_lists,
     context_parallel_backends=("sglang",),
     prefill_tables=dict.fromkeys(("trtllm", "vllm", "sglang"), _MODULES),
 )
