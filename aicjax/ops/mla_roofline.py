@@ -91,3 +91,8 @@ def _block_ms(products, scores, attended, element_bytes, peak, score_peak, mem_b
 def sharded_heads(heads, xp=jnp):
     """Heads of a rank of the whole number of ranks nearest below `BUILT_HEADS / heads`."""
     return xp.floor(BUILT_HEADS / xp.maximum(xp.floor(BUILT_HEADS / heads), 1.0))
+
+
+def nearest_sharded_heads(heads, xp=jnp):
+    """The same of the whole number of ranks nearest to `BUILT_HEADS / heads`, halves to even."""
+    return xp.floor(BUILT_HEADS / xp.maximum(xp.round(BUILT_HEADS / heads), 1.0))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latent-attention blocks under large expert parallelism: measured per attention kernel, query expansion to output."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,12 +18,12 @@ from aicjax.ops.attention_tables import decode_fmha
 from aicjax.ops.database import Database
 from aicjax.ops.mla_grid import MlaGrid, ask_decode, ask_prefill, bind_grid, decode_sol, prefill_sol
 from aicjax.ops.mla_roofline import (
-    BUILT_HEADS,
+    nearest_sharded_heads,
     sharded_heads,
     wideep_context_mla_sol_ms,
     wideep_generation_mla_sol_ms,
 )
-from aicjax.ops.mla_tables import load_mla
+from aicjax.ops.mla_tables import load_mla, mla_available
 from aicjax.ops.records import WideEpContextMla, WideEpGenerationMla
 from aicjax.ops.roofline import Hardware, dtype_index
 
@@ -47,30 +47,45 @@ class WideEpMlaRows(eqx.Module):
     dtype: Int[Array, " row"]
 
 
-def bind_wideep_mla(database: Database, records: Sequence[Record], *, rows: int) -> WideEpMlaRows:
-    """Rows for `records` of one phase, padded to `rows`.
+def bind_wideep_context_mla(database: Database, records: Sequence[WideEpContextMla], *, rows: int) -> WideEpMlaRows:
+    """Rows for prefill `records`, padded to `rows`.
 
     Raises:
         InputError: An attention kernel whose table may not be interpolated.
         MissingPeak: The system states no peak for the format of a product.
     """
+
+    def sol(heads, length, batch, *shape):
+        return wideep_context_mla_sol_ms(batch, length, 0.0, heads, *shape, xp=np)
+
+    return _bind(database, records, sol, rows)
+
+
+def bind_wideep_generation_mla(
+    database: Database, records: Sequence[WideEpGenerationMla], *, rows: int
+) -> WideEpMlaRows:
+    """Rows for decode `records`, padded to `rows`; raises as `bind_wideep_context_mla`."""
+
+    def sol(heads, batch, length, *shape):
+        return wideep_generation_mla_sol_ms(batch, length, heads, *shape, xp=np)
+
+    return _bind(database, records, sol, rows)
+
+
+def _bind(database: Database, records: Sequence[Record], sol: Callable[..., np.ndarray], rows: int) -> WideEpMlaRows:
+    """Rows of one phase; `sol` of (heads, outer, inner) and what rooflines know of an operator."""
     system, bandwidth = database.system, database.system.mem_bw_bytes_per_s / MS_PER_S
     for record in records:
-        measured = database.interpolates and load_mla(*database.where, type(record)) is not None
-        if measured and record.kernel not in KERNELS:
-            raise InputError("attention_backend", record.kernel, f"one of {', '.join(KERNELS)}")
+        _check_kernel(database, record)
     forms = [quant.FMHA[product_format(database, record)] for record in records]
     score_peak = system.peak(SCORE_DTYPE) / MS_PER_S
     known = {
         record: (form.bytes, system.peak(form.dtype) / MS_PER_S) for record, form in zip(records, forms, strict=True)
     }
+    whole_ranks = sharded_heads if database.interpolates else nearest_sharded_heads
 
     def roof(record, heads, outer, inner):
-        shape = (*known[record], score_peak, bandwidth)
-        heads = sharded_heads(heads, xp=np) if database.interpolates else _estimated_heads(heads)
-        if isinstance(record, WideEpContextMla):
-            return wideep_context_mla_sol_ms(inner, outer, 0.0, heads, *shape, xp=np)
-        return wideep_generation_mla_sol_ms(outer, inner, heads, *shape, xp=np)
+        return sol(whole_ranks(heads, xp=np), outer, inner, *known[record], score_peak, bandwidth)
 
     pad = (0, rows - len(records))
     return WideEpMlaRows(
@@ -80,16 +95,22 @@ def bind_wideep_mla(database: Database, records: Sequence[Record], *, rows: int)
     )
 
 
+def _check_kernel(database: Database, record: Record) -> None:
+    measured = database.interpolates and load_mla(*database.where, type(record)) is not None
+    if measured and record.kernel not in KERNELS:
+        raise InputError("attention_backend", record.kernel, f"one of {', '.join(KERNELS)}")
+
+
+def wideep_mla_available(database: Database, record: Record) -> bool:
+    """Whether measured tables hold the slice that a record asks for, of a kernel that may answer."""
+    return mla_available(database, record) and (record.kernel in KERNELS or not database.interpolates)
+
+
 def product_format(database: Database, record: Record) -> str:
     """Format of a block's projections: in decode it follows the cache's, whatever the record says."""
     if isinstance(record, WideEpContextMla):
         return record.fmha_quant
     return decode_fmha(database.system, record.kv_quant)
-
-
-def _estimated_heads(heads):
-    """As `sharded_heads`, of the whole number of ranks nearest to `BUILT_HEADS / heads`, halves to even."""
-    return np.floor(BUILT_HEADS / np.maximum(np.round(BUILT_HEADS / np.asarray(heads)), 1.0))
 
 
 def ask_wideep_context_mla(

@@ -43,9 +43,12 @@ class Functions(NamedTuple):
 
 CONTEXT = Functions(mla.bind_context_mla, mla.ask_context_mla, mla.context_mla_sol)
 GENERATION = Functions(mla.bind_generation_mla, mla.ask_generation_mla, mla.generation_mla_sol)
-BIND_BLOCK = wideep_mla.bind_wideep_mla
-LARGE_EP_CONTEXT = Functions(BIND_BLOCK, wideep_mla.ask_wideep_context_mla, wideep_mla.wideep_context_mla_sol)
-LARGE_EP_GENERATION = Functions(BIND_BLOCK, wideep_mla.ask_wideep_generation_mla, wideep_mla.wideep_generation_mla_sol)
+LARGE_EP_CONTEXT = Functions(
+    wideep_mla.bind_wideep_context_mla, wideep_mla.ask_wideep_context_mla, wideep_mla.wideep_context_mla_sol
+)
+LARGE_EP_GENERATION = Functions(
+    wideep_mla.bind_wideep_generation_mla, wideep_mla.ask_wideep_generation_mla, wideep_mla.wideep_generation_mla_sol
+)
 FUNCTIONS = {
     ContextMla: CONTEXT,
     MlaModuleContext: CONTEXT,

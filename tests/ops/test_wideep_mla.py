@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicjax._results import InputError, Provenance
+from aicjax.ops.mla_roofline import nearest_sharded_heads, sharded_heads
 from aicjax.ops.records import WideEpContextMla, WideEpGenerationMla
+from aicjax.ops.wideep_mla import wideep_mla_available
 from aicjax.tables.rows import Rows
 from tests import strategies
 from tests.ops import made_up, mla_cases
@@ -69,6 +71,22 @@ def test_other_kernels_are_refused_where_tables_answer(mode, op):
         mla_cases.ask(made_up_database(mode=mode), [op], 1, 64)
 
 
+def test_availability_is_that_of_accepted_kernels():
+    other = dataclasses.replace(PREFILL, kernel="trtllm_mla")
+    listed = made_up.rows(
+        num_heads=[16, 16], batch_size=[1, 1], isl=[64, 64], latency=[1.0, 2.0], mla_dtype=["fp8_block"] * 2,
+        kv_cache_dtype=["fp8"] * 2, kernel_source=["flashinfer", "trtllm_mla"],
+    )  # fmt: skip
+    with made_up.database(wideep_context_mla_perf=listed):
+        found = [
+            wideep_mla_available(made_up_database(mode=m), op)
+            for m in ("HYBRID", "EMPIRICAL")
+            for op in (PREFILL, other)
+        ]
+        missing = wideep_mla_available(made_up_database(), DECODE)
+    assert found == [True, False, True, True] and not missing
+
+
 def test_without_a_table_other_kernels_are_missing():
     with made_up.database():
         times = mla_cases.ask(made_up_database(), [dataclasses.replace(PREFILL, kernel="trtllm_mla")], 1, 64)
@@ -85,3 +103,9 @@ def test_estimates_take_any_kernel_and_know_the_prefix():
     ratio = times.sol_ms[1] / times.sol_ms[0]
     assert times.latency_ms == pytest.approx([2.0, 2.0 * ratio], rel=mla_cases.TOLERANCE)
     assert 0 < ratio < 1 and not np.isclose(ratio, 1 - (3072 / 4096) ** 2)
+
+
+@pytest.mark.parametrize(("heads", "below", "nearest"), [(16, 16, 16), (3, 3, 2), (48, 64, 42), (96, 128, 128)])
+def test_heads_are_those_of_a_whole_number_of_ranks(heads, below, nearest):
+    assert sharded_heads(heads, xp=np) == below == of_whole_ranks(heads)
+    assert nearest_sharded_heads(heads, xp=np) == nearest
