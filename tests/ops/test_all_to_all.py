@@ -2,6 +2,7 @@
 """Exchange of tokens in large expert parallelism: stored answers, and each rule on made-up tables."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.oracles.curves import size_curve
 from tests.oracles.grid import grid
 
 OP = MoeAllToAll("dispatch", 1.0, "dispatch", "deepep_ll", "default", 1024, 2, 16, 8, 1, 0)
-Grid = dict[tuple[int, int], float]  # latency by (SMs, tokens)
+Grid = Mapping[Any, float]  # latency by (SMs, tokens)
 
 
 def record(row: dict[str, Any]) -> MoeAllToAll:
