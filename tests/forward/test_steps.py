@@ -61,6 +61,16 @@ def _attention(part: str) -> type:
     return next(kind for kind in kinds if kind.__name__.lower().startswith(part.split("_")[0]))
 
 
+def test_vocabulary_projection_of_a_prefill_reads_the_last_tokens():
+    """With 48 of them it takes what a decode step of 48 rows takes; nothing else depends on them."""
+    times = bound().evaluate(step_queries(context_tokens=4096, context_last=[48, 1], generation_rows=48))
+    many, one = (times.breakdown("context_rest", 0, point) for point in (0, 1))
+    decode = times.breakdown("generation_rest", 0, 0)
+    last, other = many.names.index("context_logits_gemm"), decode.names.index("generation_logits_gemm")
+    assert many.latency_ms[last] == decode.latency_ms[other] > one.latency_ms[last]
+    assert np.delete(many.latency_ms, last).tolist() == np.delete(one.latency_ms, last).tolist()
+
+
 def test_answers_beyond_the_tables_say_so(times: StepCurves):
     codes = [int(times.breakdown("context_attention", 0, point).provenance.max()) for point in range(3)]
     assert codes == [Provenance.EXACT, Provenance.INTERPOLATED, Provenance.HELD]

@@ -54,7 +54,10 @@ def test_same_model_bound_again_compiles_nothing(evaluated):
     ("model", "system", "backend"),
     [
         (MODEL, "h100_sxm", "trtllm"),
+        (MODEL, "b200_sxm", "trtllm"),
         (MODEL, "h200_sxm", "sglang"),
+        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "h200_sxm", "trtllm"),
+        ("Qwen/Qwen3-8B", "h200_sxm", "trtllm"),
         ("meta-llama/Meta-Llama-3.1-70B", "h200_sxm", "trtllm"),
         ("Qwen/Qwen3-32B", "h100_sxm", "sglang"),
     ],
