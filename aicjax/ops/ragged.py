@@ -41,11 +41,6 @@ class RaggedTable:
         columns = (self.heads, self.outer, self.inner, self.latency_ms)
         return RaggedTable((self.keys[index],), np.zeros_like(mine), *(column[mine] for column in columns))
 
-    @property
-    def largest(self) -> int:
-        """Points of the largest slice."""
-        return int(np.bincount(self.slice_of).max())
-
 
 def ragged_table(
     columns: Sequence[tuple[np.ndarray, Sequence[Any]]],
