@@ -86,7 +86,13 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     system = load_system(decode_system or request.system)
     version = resolve_version(system.name, backend, request.backend_version)
     quantisation = resolve_quantisation(
-        model, system, backend, version, request.quant_modes, role_runs_prefill=role != "decode"
+        model,
+        system,
+        backend,
+        version,
+        request.quant_modes,
+        role_runs_prefill=role != "decode",
+        searched=isinstance(request, SearchRequest),
     )
     return Deployment(
         role=role,
