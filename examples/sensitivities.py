@@ -32,8 +32,9 @@ def main() -> None:
 
     plan = plan_agg(LOAD, BATCH, CTX_TOKENS, spread_decode_rows=True)
     queries = step_queries(
-        context_tokens=plan.shared_tokens,
-        context_last=1,
+        context_batch=1,
+        context_new=plan.shared_tokens,
+        context_prefix=plan.shared_prefix,
         prefill_batch=plan.prompts,
         prefill_new=LOAD.new_tokens,
         prefill_prefix=LOAD.prefix,

