@@ -41,6 +41,20 @@ _DSV4 = _MODULE | {
     "index_head_dim": lambda op: op.shape.index_dim,
     "index_topk": lambda op: op.shape.index_topk,
 }
+_KERNEL = {"kernel_source": "kernel", "phase": "phase", "d_model": "d_model", "d_conv": "d_conv"}
+_DELTA = _KERNEL | {name: name for name in ("num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim")}
+_MSA = _MODULE | {
+    "num_kv_heads": lambda op: op.shape.num_kv_heads,
+    "hidden_size": lambda op: op.shape.hidden_size,
+    "head_dim": lambda op: op.shape.head_dim,
+    "v_head_dim": lambda op: op.shape.v_dim,
+    "index_n_heads": lambda op: op.shape.index_heads,
+    "index_head_dim": lambda op: op.shape.index_dim,
+    "index_topk": lambda op: op.shape.index_topk,
+    "block_size": lambda op: op.shape.block_size,
+    "dsa_architecture": lambda op: op.stand_in.architecture,
+    "dsa_scale_k": lambda op: op.stand_in.scale,
+}
 _CP = {"cp_size": lambda op: getattr(op, "cp", 1)}
 
 Reader = str | Callable[[Any], Any]
@@ -162,6 +176,21 @@ FIELDS: dict[type, tuple[str, Mapping[str, Reader]]] = {
     records.DsaGeneration: ("DsaGeneration", _DSA | _CP),
     records.Dsv4Context: ("Dsv4Context", _DSV4 | _CP),
     records.Dsv4Generation: ("Dsv4Generation", _DSV4 | _CP),
+    records.MsaContext: ("MsaContext", _MSA),
+    records.MsaGeneration: ("MsaGeneration", _MSA),
+    records.Mamba2: (
+        "Mamba2",
+        _KERNEL
+        | {
+            "d_state": "d_state",
+            "nheads": "num_heads",
+            "head_dim": "head_dim",
+            "n_groups": "n_groups",
+            "chunk_size": "chunk_size",
+        },
+    ),
+    records.Gdn: ("Gdn", _DELTA | {"mamba_ssm_dtype": "state_dtype"}),
+    records.Kda: ("Kda", _DELTA | {"draft_tokens": "draft_tokens"}),
     records.Mhc: (
         "Mhc",
         {
