@@ -24,19 +24,17 @@ class Kind:
             (sequence-driven).
         shares_counts: Whether the latency takes distinct token counts and which of them each row reads, not counts of
             its own.
-        binder: Name of the function that binds, where kinds share one.
     """
 
     records: tuple[type, ...]
     module: str
     stem: str
     shares_counts: bool = False
-    binder: str = "bind_{}"
 
     @property
     def bind(self) -> Callable[..., Any]:
         """`(database, records, rows=)` to bound rows."""
-        return self._function(self.binder)
+        return self._function("bind_{}")
 
     def latency(self, rows: Any, reads: Any, counts: Any, hardware: Any, constants: Any) -> tuple[Any, Any]:
         """`(latency_ms, provenance)` [row, point] of token-driven rows; `reads` names each one's row of `counts`."""
@@ -83,8 +81,8 @@ SEQUENCE_KINDS = (
     Kind((r.GenerationAttention,), "causal", "generation_attention"),
     Kind((r.ContextMla, r.MlaModuleContext), "mla", "context_mla"),
     Kind((r.GenerationMla, r.MlaModuleGeneration), "mla", "generation_mla"),
-    Kind((r.WideEpContextMla,), "wideep_mla", "wideep_context_mla", binder="bind_wideep_mla"),
-    Kind((r.WideEpGenerationMla,), "wideep_mla", "wideep_generation_mla", binder="bind_wideep_mla"),
+    Kind((r.WideEpContextMla,), "wideep_mla", "wideep_context_mla"),
+    Kind((r.WideEpGenerationMla,), "wideep_mla", "wideep_generation_mla"),
     Kind((r.DsaContext,), "dsa", "dsa_context"),
     Kind((r.DsaGeneration,), "dsa", "dsa_generation"),
     Kind((r.MsaContext,), "msa", "msa_context"),

@@ -63,7 +63,9 @@ def traffic_latency(
     return jnp.where(idle, 0.0, latency), code.astype(jnp.int32)
 
 
-def traffic_sol(rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware) -> Float[Array, "row point"]:
+def traffic_sol(
+    rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
+) -> Float[Array, "row point"]:
     """Roofline of each operator [ms]: bytes over the peak bandwidth of their path."""
     moved = tokens * rows.bytes_per_token[:, None]
     sol = moved / jnp.where(rows.between_nodes[:, None], hardware.inter_node_bw, hardware.mem_bw)

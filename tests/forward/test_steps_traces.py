@@ -16,7 +16,8 @@ from tests.forward.bound_models import MODEL, bind_lists, bound, lists
 def queries(points: int = 5):
     load = np.arange(1, points + 1)
     return step_queries(
-        context_batch=load, context_new=100, context_prefix=load, prefill_batch=load, prefill_new=50 * load, prefill_prefix=load,
+        context_batch=load, context_new=100, context_prefix=load,
+        prefill_batch=load, prefill_new=50 * load, prefill_prefix=load,
         generation_rows=3 * load, decode_rows=load, decode_length=1000 * load,
     )  # fmt: skip
 
