@@ -6,7 +6,13 @@ from typing import Any
 
 from aicjax._results import DataError
 from aicjax.models.families.base import Family, mixture
-from aicjax.models.model import ConfigFields
+from aicjax.models.families.blocks import kv_layer_bytes, phases
+from aicjax.models.families.mixed_layers import decoder
+from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.model import ConfigFields, ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import OpLists
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, Any]:
@@ -41,4 +47,15 @@ def _llama4(fields: ConfigFields) -> Mapping[str, Any]:
     }
 
 
-HYBRIDMOE = Family("HYBRIDMOE", mixture, _extra, context_parallel_backends=("sglang",))
+def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    """Operators of a prefill and of a decode step."""
+    context, generation = phases(model, parallel, quantisation, backend, nextn)
+    return OpLists(context=decoder(context), generation=decoder(generation))
+
+
+def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
+    """Keys and values of every layer, as wide as the config's common heads and of all tokens."""
+    return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * model.layers),))
+
+
+HYBRIDMOE = Family("HYBRIDMOE", mixture, _extra, op_lists, kv_cache, context_parallel_backends=("sglang",))
