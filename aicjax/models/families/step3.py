@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from aicjax.models.families.base import Family, mixture
-from aicjax.models.model import ConfigFields
+from aicjax.models.families.blocks import Operators, Phase, kv_layer_bytes, phases
+from aicjax.models.families.mixed_layers import decoder, dense_ffn
+from aicjax.models.kvcache import UNBOUNDED, KvCache, KvTerm
+from aicjax.models.model import ConfigFields, ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import OpLists
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, Any]:
@@ -37,4 +43,24 @@ def _expert_layers(fields: ConfigFields) -> tuple[int, ...]:
     return tuple(int(layer >= dense) for layer in range(fields.layers))
 
 
-STEP3P7 = Family("STEP3P7", mixture, _extra, context_parallel_backends=("sglang",))
+def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    """Operators of a prefill and of a decode step: the shared expert of all expert layers comes last."""
+    context, generation = phases(model, parallel, quantisation, backend, nextn)
+    return OpLists(context=_decoder(context), generation=_decoder(generation))
+
+
+def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
+    """Keys and values as wide as the config's common heads, up to the window in the layers that have one."""
+    layer_bytes, kinds = kv_layer_bytes(model, parallel, quantisation), model.extra["global_attention"]
+    windowed = KvTerm(layer_bytes * kinds.count(0), model.extra["window"] or UNBOUNDED)
+    return KvCache((windowed, KvTerm(layer_bytes * kinds.count(1))))
+
+
+def _decoder(phase: Phase) -> Operators:
+    facts = phase.model.extra
+    scale, size = facts["expert_layers"].count(1) * phase.once, facts["shared_expert_size"]
+    shared = dense_ffn(phase, scale, size // phase.parallel.tp, "shared_expert") if size else ()
+    return *decoder(phase, qk_norm=True), *shared
+
+
+STEP3P7 = Family("STEP3P7", mixture, _extra, op_lists, kv_cache, context_parallel_backends=("sglang",))
