@@ -6,12 +6,18 @@ from aicjax.ops.records import Gemm, Moe, MoeDispatch, Overlap
 
 SHARED_EXPERT = ("shared_gate_up_gemm", "shared_act_gate", "shared_ffn2_gemm")
 STEEP_LOAD, LOAD = "power_law_1.2", "power_law_1.01"  # how unevenly tokens hit the experts, as it was measured
+_MANY_EXPERTS = 128
 
 
 def router(phase: Phase, scale: float, tag: str = "") -> Gemm:
     """Scores of all experts, on every GPU."""
     model = phase.model
     return phase.gemm(f"{tag}router_gemm", scale, model.num_experts, model.hidden_size, "bfloat16")
+
+
+def router_of_many(phase: Phase, scale: float, tag: str = "") -> tuple[Gemm, ...]:
+    """The router as some families list it: left out where there are few experts."""
+    return (router(phase, scale, tag),) if phase.model.num_experts >= _MANY_EXPERTS else ()
 
 
 def exchange(

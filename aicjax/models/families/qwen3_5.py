@@ -7,15 +7,13 @@ from typing import Any
 from aicjax._results import InputError
 from aicjax.models.families.base import Family, kv_heads_per_gpu
 from aicjax.models.families.blocks import BYTES_16BIT, DENSE_FFN, Operators, Phase, kv_layer_bytes, phases
-from aicjax.models.families.experts import STEEP_LOAD, exchange, experts, router
+from aicjax.models.families.experts import STEEP_LOAD, exchange, experts, router_of_many
 from aicjax.models.families.qwen3_5_formats import Formats
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
 from aicjax.ops.records import Gdn, OpLists, Overlap
-
-ROUTER_MIN_EXPERTS = 128  # with fewer, the scores of the experts are not priced
 
 _REQUIRED = (
     "linear_num_key_heads",
@@ -151,7 +149,7 @@ def _experts(phase: Phase, scale: float, formats: Formats, tag: str) -> Operator
         exchange(phase, scale, pre=pre, context=phase.prefill, attention_reduced=True, tag=tag) for pre in (True, False)
     )
     sent = () if sglang and phase.parallel.dp == 1 else (before,)
-    scores = (router(phase, scale, tag),) if phase.model.num_experts >= ROUTER_MIN_EXPERTS else ()
+    scores = router_of_many(phase, scale, tag)
     routed = (experts(phase, scale, STEEP_LOAD, context=phase.prefill, tag=tag),)
     shared = _shared_expert(phase, scale, formats, tag)
     merged = (phase.elementwise(f"{tag}shared_merge", scale, (3 if sglang else 2) * hidden, hidden),) if shared else ()
