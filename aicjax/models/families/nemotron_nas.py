@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aicjax._results import InputError
 from aicjax.models.families.base import Family, dense
-from aicjax.models.model import ConfigFields
+from aicjax.models.families.blocks import DENSE_FFN, Operators, Phase, kv_layer_bytes, phases
+from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.model import ConfigFields, ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import OpLists
 
 _DEFAULT_FFN_MULT = 3.5
+_FFN_MULTIPLE = 256  # the feed-forward's width is rounded up to it
+_HEAD_DIM = 128  # of the attention kernels, whatever the config says
 
 
 @dataclass(frozen=True)
@@ -46,4 +54,51 @@ def _shape(block: Mapping[str, Any]) -> tuple[int | None, bool, float, bool]:
     )
 
 
-NEMOTRONNAS = Family("NEMOTRONNAS", dense, _extra)
+def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    """Operators of a prefill and of a decode step, run by run; none where the config lists no blocks."""
+    if nextn:
+        raise InputError("nextn", nextn, f"0 for {model.name}")
+    if not model.extra["blocks"]:
+        return OpLists((), ())
+    context, generation = phases(model, parallel, quantisation, backend, nextn)
+    return OpLists(context=_decoder(context), generation=_decoder(generation))
+
+
+def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
+    """Keys and values by the KV heads of the config: nothing where only the blocks state them."""
+    return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * model.layers),))
+
+
+def _decoder(phase: Phase) -> Operators:
+    runs = (op for block in phase.model.extra["blocks"] for op in (*_attention(phase, block), *_ffn(phase, block)))
+    return phase.embedding(), *runs, phase.hand_over(), phase.logits()
+
+
+def _attention(phase: Phase, block: Block) -> Operators:
+    if block.no_attention or block.heads_per_kv_head is None:
+        return ()
+    model, tp, hidden, count = phase.model, phase.parallel.tp, phase.model.hidden_size, block.count
+    kv_heads = -(-(model.num_heads // block.heads_per_kv_head) // tp)
+    width = model.num_heads * model.head_dim // tp
+    return (
+        phase.elementwise("add_norm_1", count, 2 * hidden, 2 * hidden),
+        phase.gemm("qkv_gemm", count, width + 2 * model.head_dim * kv_heads, hidden),
+        phase.attention(count, model.num_heads // tp, kv_heads, _HEAD_DIM),
+        phase.gemm("proj_gemm", count, hidden, width),
+        phase.all_reduce("ar_1", count),
+    )
+
+
+def _ffn(phase: Phase, block: Block) -> Operators:
+    if block.no_ffn:
+        return ()
+    hidden, count = phase.model.hidden_size, block.count
+    size = -(-int(2 * block.ffn_mult * hidden / 3) // _FFN_MULTIPLE) * _FFN_MULTIPLE
+    return (
+        phase.elementwise("add_norm_2", count, 2 * hidden, 2 * hidden),
+        *phase.gated_ffn(DENSE_FFN, count, size, phase.parallel.tp),
+        phase.all_reduce("ar_2", count),
+    )
+
+
+NEMOTRONNAS = Family("NEMOTRONNAS", dense, _extra, op_lists, kv_cache)
