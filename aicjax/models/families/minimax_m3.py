@@ -2,5 +2,70 @@
 """Block-sparse attention with an indexer, and experts: MiniMax-M3."""
 
 from aicjax.models.families.base import Family, mixture
+from aicjax.models.families.blocks import Operators, Phase, kv_layer_bytes, phases
+from aicjax.models.families.deepseek_v32 import SHAPES
+from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.kvcache import KvCache, KvTerm
+from aicjax.models.model import ModelConfig
+from aicjax.models.parallel import Parallel
+from aicjax.models.quantisation import Quantisation
+from aicjax.ops.records import DsaStandIn, MsaContext, MsaGeneration, MsaShape, OpLists
 
-MINIMAXM3 = Family("MINIMAXM3", mixture)
+# Widths of the attention block that its config does not state.
+_V_DIM, _INDEX_HEADS, _INDEX_DIM = 128, 4, 128
+_BLOCK_SIZE, _BLOCKS_KEPT = 128, 16  # tokens of a block, blocks that the indexer keeps
+_STAND_IN = "GlmMoeDsaForCausalLM"  # the sparse attention nearest in kind
+
+
+def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
+    """Operators of a prefill and of a decode step: every layer has sparse attention, experts and one shared expert."""
+    context, generation = phases(model, parallel, quantisation, backend, nextn)
+    return OpLists(context=_decoder(context), generation=_decoder(generation))
+
+
+def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
+    """Keys and values of every layer."""
+    return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * model.layers),))
+
+
+def _decoder(phase: Phase) -> Operators:
+    model, every, norm = phase.model, phase.every, 2 * phase.model.hidden_size
+    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size, phase.parallel.tp)
+    return (
+        phase.embedding(),
+        phase.elementwise("add_norm_1", every, norm, norm),
+        _attention(phase),
+        phase.elementwise("add_norm_2", every, norm, norm),
+        *beside_shared(phase, routed_experts(phase, every, LOAD), shared),
+        phase.logits(),
+        phase.hand_over(),
+    )
+
+
+def _attention(phase: Phase) -> MsaContext | MsaGeneration:
+    """The measured block, projections included."""
+    model, tp, modes = phase.model, phase.parallel.tp, phase.quantisation
+    kind = MsaContext if phase.prefill else MsaGeneration
+    return kind(
+        name=f"{phase.name}_attention",
+        scale=phase.every,
+        num_heads=max(1, model.num_heads // tp),
+        kv_quant=modes.kvcache,
+        fmha_quant=modes.fmha,
+        gemm_quant=modes.gemm,
+        architecture=model.architecture,
+        shape=MsaShape(
+            num_kv_heads=max(1, model.num_kv_heads // tp),
+            hidden_size=model.hidden_size,
+            head_dim=model.head_dim,
+            v_dim=_V_DIM,
+            index_heads=_INDEX_HEADS,
+            index_dim=_INDEX_DIM,
+            index_topk=_BLOCKS_KEPT * _BLOCK_SIZE,
+            block_size=_BLOCK_SIZE,
+        ),
+        stand_in=DsaStandIn(_STAND_IN, SHAPES[_STAND_IN]),
+    )
+
+
+MINIMAXM3 = Family("MINIMAXM3", mixture, op_lists=op_lists, kv_cache=kv_cache)
