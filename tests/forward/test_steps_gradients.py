@@ -25,7 +25,7 @@ STEP = 2.0**-7  # relative; a change of the loss of a unit slope is then 10^4 fl
 SLOPE = 2e-3  # error of a difference: the square of the step, and roundings over it
 FINITE = (0, 1, 3)  # layouts with data
 QUERIES = step_queries(
-    context_batch=[1, 4, 1, 1, 2], context_new=[1, 25, 16384, 32768, 30000], context_prefix=0,
+    context_batch=[1, 1, 1, 1, 2], context_new=[1, 100, 16384, 32768, 30000], context_prefix=0,
     prefill_batch=[1, 3, 8, 300], prefill_new=[512, 1000, 16384, 40000], prefill_prefix=[0, 24, 0, 700],
     generation_rows=[1, 48, 256, 5000],
     decode_rows=[1, 7, 512, 3000], decode_length=[129, 4000, 1025, 200000],
