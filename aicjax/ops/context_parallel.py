@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from aicjax._types import Array
 from aicjax.constants import OpConstants
-from aicjax.interp.axis import interval
+from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
 from aicjax.ops.comm import CommRows, bind_comm, comm_latency
 from aicjax.ops.database import Database
@@ -53,6 +53,20 @@ def bind_kernel(rows: Rows | None, mask: np.ndarray | None) -> KernelTable:
     latency = np.full([p.size for p in padded], np.nan, np.float32)
     latency[: knots[0].size, : knots[1].size] = dense
     return KernelTable(tuple(padded), latency)
+
+
+def stack_kernels(tables: Sequence[KernelTable]) -> KernelTable:
+    """Tables of several operators on axes of one length."""
+    sizes = np.max([table.latency_ms.shape for table in tables], 0).tolist()
+    knots, latency = [], []
+    for table in tables:
+        batches, lengths, steps = table.latency_ms.shape
+        knots.append([np.append(k, np.full(n - k.size, PAD_KNOT)) for k, n in zip(table.knots, sizes, strict=True)])
+        values = np.full(sizes, np.nan)
+        values[:batches, :lengths] = np.asarray(table.latency_ms)[..., np.minimum(np.arange(sizes[2]), steps - 1)]
+        latency.append(values)
+    stacks = (np.array(axis, np.float32) for axis in zip(*knots, strict=True))
+    return KernelTable(tuple(stacks), np.array(latency, np.float32))
 
 
 def kernel_latency(table: KernelTable, batch, length, cached) -> Float[Array, "row point"]:

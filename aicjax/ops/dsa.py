@@ -25,11 +25,14 @@ from aicjax.ops.dsa_parallel import DsaParallel, bind_dsa_parallel, dsa_parallel
 from aicjax.ops.dsa_tables import FLASHMLA, TRTLLM, DsaKey, find_dsa, has_skips, load_dsa
 from aicjax.ops.module_estimates import PrefixSamples, bind_modules, module_estimate
 from aicjax.ops.module_tables import (
+    AXES,
     FormatRows,
     ModuleTable,
     PointSol,
+    as_columns,
     format_rows,
     host_limits,
+    on_rows,
     padded,
     stacked_shapes,
 )
@@ -38,7 +41,6 @@ from aicjax.ops.roofline import Hardware
 from aicjax.ops.sparse_rooflines import dsa_context_sol_ms, dsa_generation_sol_ms
 
 DECODE_FMHA = "bfloat16"  # format in which decode tables and their rooflines multiply
-AXES = {"context": 3, "generation": 2}
 
 Record = DsaContext | DsaGeneration
 
@@ -154,7 +156,7 @@ def ask_dsa_context(
 ) -> Question:
     """Latency of a prefill of `batch` prompts of `new` tokens behind a cached `prefix`, as a question."""
     own = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
-    prefix, own, batch, new = _points(rows, prefix, own, batch, new)
+    prefix, own, batch, new = on_rows(rows.heads.shape[0], prefix, own, batch, new)
 
     def sol(shape, heads, prefix, new, batch):
         widths, limits, skips = shape
@@ -180,13 +182,7 @@ def ask_dsa_generation(
         widths, limits, _ = shape
         return dsa_generation_sol_ms(widths, limits, heads, batch, length)
 
-    return _ask(rows, _points(rows, batch, length), sol, hardware)
-
-
-def _points(rows: DsaRows, *coordinates) -> tuple[Any, ...]:
-    """Points that all rows share [point], or that each has for itself [row, point], as [row, point]."""
-    count = rows.heads.shape[0]
-    return tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
+    return _ask(rows, on_rows(rows.heads.shape[0], batch, length), sol, hardware)
 
 
 def _ask(rows: DsaRows, coordinates, sol, hardware: Hardware, added=None) -> Question:
@@ -229,7 +225,7 @@ def dsa_context_sol(rows: DsaRows, batch, new, prefix, hardware: Hardware, const
     new = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
     points = (jnp.asarray(x, jnp.float32) for x in (batch, new, prefix))
     batch, new, prefix = points
-    widths, limits, heads = _columns((rows.shape, rows.formats.limits(hardware), rows.heads))
+    widths, limits, heads = as_columns((rows.shape, rows.formats.limits(hardware), rows.heads))
 
     def layer(skips):
         return dsa_context_sol_ms(widths, limits, heads, skips, batch, new, prefix)
@@ -240,10 +236,6 @@ def dsa_context_sol(rows: DsaRows, batch, new, prefix, hardware: Hardware, const
 
 def dsa_generation_sol(rows: DsaRows, batch, length, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of a decode step [row, point]; the same for layers with and without indexer."""
-    widths, limits, heads = _columns((rows.shape, rows.formats.limits(hardware), rows.heads))
+    widths, limits, heads = as_columns((rows.shape, rows.formats.limits(hardware), rows.heads))
     batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
     return dsa_generation_sol_ms(widths, limits, heads, batch, length)
-
-
-def _columns(values):
-    return jax.tree.map(lambda x: jnp.asarray(x)[:, None], values)

@@ -13,9 +13,8 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.ops.comm import CommRows
-from aicjax.ops.context_parallel import KernelTable, bind_gather, bind_kernel, gather_ms, kernel_latency
+from aicjax.ops.context_parallel import KernelTable, bind_gather, bind_kernel, gather_ms, kernel_latency, stack_kernels
 from aicjax.ops.database import Database
-from aicjax.ops.module_tables import stacked
 from aicjax.ops.records import DsaContext
 from aicjax.ops.roofline import Hardware
 from aicjax.tables import read_rows
@@ -48,7 +47,7 @@ class DsaParallel(eqx.Module):
 def bind_dsa_parallel(database: Database, records: Sequence[DsaContext]) -> DsaParallel:
     """Kernels of operators, one row each."""
     tables = [_kernels(*database.where, KERNELS.get(r.architecture), r.num_heads) for r in records]
-    scores, selection, uniform = (stacked(part) for part in zip(*tables, strict=True))
+    scores, selection, uniform = (stack_kernels(part) for part in zip(*tables, strict=True))
     return DsaParallel(
         scores=scores,
         selection=selection,

@@ -26,12 +26,20 @@ from aicjax.ops.dsv4_parallel import Dsv4Parallel, bind_dsv4_parallel, dsv4_para
 from aicjax.ops.dsv4_records import LIGHT_RATIO
 from aicjax.ops.dsv4_tables import Dsv4Key, find_dsv4, load_dsv4, load_selection
 from aicjax.ops.module_estimates import Estimates, bind_modules, module_estimate
-from aicjax.ops.module_tables import FormatRows, PointSol, format_rows, host_limits, padded, stacked_shapes
+from aicjax.ops.module_tables import (
+    AXES,
+    FormatRows,
+    PointSol,
+    as_columns,
+    format_rows,
+    host_limits,
+    on_rows,
+    padded,
+    stacked_shapes,
+)
 from aicjax.ops.records import Dsv4Context, Dsv4Generation
 from aicjax.ops.roofline import Hardware
 from aicjax.ops.sparse_rooflines import dsv4_context_sol_ms, dsv4_generation_sol_ms
-
-AXES = {"context": 3, "generation": 2}
 
 Record = Dsv4Context | Dsv4Generation
 
@@ -180,7 +188,7 @@ def ask_dsv4_context(
 ) -> Question:
     """Latency of a prefill of `batch` prompts of `new` tokens behind a cached `prefix`, as a question."""
     own = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
-    points = _points(rows, prefix, own, batch)
+    points = on_rows(rows.heads.shape[0], prefix, own, batch)
 
     def sol(module: Module, heads, prefix, new, batch):
         return _context_sol(module, batch, new, prefix)
@@ -201,18 +209,13 @@ def ask_dsv4_generation(
     constants: OpConstants,
 ) -> Question:
     """Latency of a decode step of `batch` sequences of `length` tokens, the new one included, as a question."""
-    batch, length = _points(rows, batch, length)
+    batch, length = on_rows(rows.heads.shape[0], batch, length)
 
     def sol(module: Module, heads, batch, length):
         return _generation_sol(module, batch, length)
 
     selected = (jnp.maximum(length - 1, 0), jnp.ones_like(length), batch)
     return _ask(rows, (batch, length), selected, sol, hardware)
-
-
-def _points(rows: Dsv4Rows, *coordinates) -> tuple[Any, ...]:
-    count = rows.heads.shape[0]
-    return tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
 
 
 def _ask(rows: Dsv4Rows, points, selected, sol, hardware: Hardware, added=None) -> Question:
@@ -273,14 +276,10 @@ def dsv4_context_sol(rows: Dsv4Rows, batch, new, prefix, hardware: Hardware, con
     """Roofline of a prefill [row, point]."""
     new = jnp.maximum(1, ceil_div(new, rows.cp[:, None]))
     batch, new, prefix = (jnp.asarray(x, jnp.float32) for x in (batch, new, prefix))
-    return _context_sol(_columns(_module(rows, hardware)), batch, new, prefix)
+    return _context_sol(as_columns(_module(rows, hardware)), batch, new, prefix)
 
 
 def dsv4_generation_sol(rows: Dsv4Rows, batch, length, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of a decode step [row, point]."""
     batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
-    return _generation_sol(_columns(_module(rows, hardware)), batch, length)
-
-
-def _columns(values):
-    return jax.tree.map(lambda x: jnp.asarray(x)[:, None], values)
+    return _generation_sol(as_columns(_module(rows, hardware)), batch, length)

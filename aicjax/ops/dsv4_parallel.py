@@ -13,7 +13,7 @@ from aicjax.constants import OpConstants
 from aicjax.interp.counts import floor_div
 from aicjax.interp.grid import GridSlice, grid_latency
 from aicjax.ops.comm import CommRows
-from aicjax.ops.context_parallel import KernelTable, bind_gather, bind_kernel, gather_ms, kernel_latency
+from aicjax.ops.context_parallel import KernelTable, bind_gather, bind_kernel, gather_ms, kernel_latency, stack_kernels
 from aicjax.ops.database import Database
 from aicjax.ops.dsv4_records import LIGHT_RATIO
 from aicjax.ops.dsv4_tables import CALIBRATION, SCORES, load_scores
@@ -76,7 +76,7 @@ def bind_dsv4_parallel(database: Database, records: Sequence[Dsv4Context]) -> Ds
     return Dsv4Parallel(
         scores=stacked(scores),
         knots=tuple(axis.astype(np.float32) for axis in knots),
-        selection=stacked(selection),
+        selection=stack_kernels(selection),
         gather=bind_gather(database, [r.cp for r in records]),
         cp=np.array([r.cp for r in records], np.int32),
         indexed=np.array([r.ratio == LIGHT_RATIO for r in records], np.float32),

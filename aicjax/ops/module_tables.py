@@ -22,6 +22,7 @@ from aicjax.tables import first_rows
 
 LEAF_BUCKET = 1024
 KNOT_BUCKET = 16
+AXES = {"context": 3, "generation": 2}  # prefix, new tokens and batch; batch and length
 
 Knots = tuple[np.ndarray, ...]
 PointSol = Callable[..., np.ndarray]  # roofline [ms] of (heads, *coordinates), on the host in float64
@@ -159,6 +160,16 @@ def stacked_shapes(shapes: Sequence[Any]) -> Any:
 def _arrays_of(kind: Any) -> Any:
     """A tuple type with the fields of a dataclass, which a kernel can take."""
     return namedtuple(kind.__name__, [f.name for f in fields(kind)])
+
+
+def on_rows(count: int, *coordinates) -> tuple[Any, ...]:
+    """Points that all rows share [point], or that each has for itself [row, point], as float32 [row, point]."""
+    return tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
+
+
+def as_columns(values: Any) -> Any:
+    """Arrays [row] as [row, 1]."""
+    return jax.tree.map(lambda x: jnp.asarray(x)[:, None], values)
 
 
 class FormatRows(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,13 +21,16 @@ from aicjax.ops import dsa
 from aicjax.ops.database import Database
 from aicjax.ops.dsa_tables import TRTLLM, DsaKey, find_dsa, load_dsa
 from aicjax.ops.module_tables import (
+    AXES,
     FormatRows,
     ModuleTable,
     PointSol,
+    as_columns,
     bind_points,
     format_rows,
     host_limits,
     most_leaves,
+    on_rows,
     padded,
     shared_knots,
     stacked,
@@ -44,7 +46,6 @@ from aicjax.ops.sparse_rooflines import (
 )
 
 STAND_IN = "xop"  # kind of transfer
-AXES = {"context": 3, "generation": 2}
 
 Record = MsaContext | MsaGeneration
 
@@ -178,8 +179,7 @@ def ask_msa_generation(
 
 def _ask(rows: MsaRows, coordinates, own, other, hardware: Hardware) -> Question:
     """The question of all slices; `own` and `other` are rooflines of MSA and DSA."""
-    count = rows.heads.shape[0]
-    points = tuple(jnp.broadcast_to(x, (count, jnp.shape(x)[-1])).astype(jnp.float32) for x in coordinates)
+    points = on_rows(rows.heads.shape[0], *coordinates)
     limits = rows.formats.limits(hardware)
 
     def sol(shape, heads, *point):
@@ -188,7 +188,7 @@ def _ask(rows: MsaRows, coordinates, own, other, hardware: Hardware) -> Question
 
     shapes = (rows.shape, rows.stand_in, limits, rows.borrowed)
     question = ask(rows.slices, rows.knots, rows.heads, points, sol, shapes)
-    widths, limits, heads = _columns((rows.shape, limits, rows.heads))
+    widths, limits, heads = as_columns((rows.shape, limits, rows.heads))
     roof = own(widths, limits, heads, *points)
 
     def finish(latency, code):
@@ -202,17 +202,13 @@ def _ask(rows: MsaRows, coordinates, own, other, hardware: Hardware) -> Question
 
 def msa_context_sol(rows: MsaRows, batch, new, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of a prefill [row, point]."""
-    widths, limits, heads = _columns((rows.shape, rows.formats.limits(hardware), rows.heads))
+    widths, limits, heads = as_columns((rows.shape, rows.formats.limits(hardware), rows.heads))
     batch, new, prefix = (jnp.asarray(x, jnp.float32) for x in (batch, new, prefix))
     return msa_context_sol_ms(widths, limits, heads, batch, new, prefix)
 
 
 def msa_generation_sol(rows: MsaRows, batch, length, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of a decode step [row, point]."""
-    widths, limits, heads = _columns((rows.shape, rows.formats.limits(hardware), rows.heads))
+    widths, limits, heads = as_columns((rows.shape, rows.formats.limits(hardware), rows.heads))
     batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
     return msa_generation_sol_ms(widths, limits, heads, batch, length)
-
-
-def _columns(values):
-    return jax.tree.map(lambda x: jnp.asarray(x)[:, None], values)
