@@ -14,6 +14,7 @@ from aicjax.ops.records import DsaStandIn, MsaContext, MsaGeneration, MsaShape, 
 # Widths of the attention block that its config does not state.
 _V_DIM, _INDEX_HEADS, _INDEX_DIM = 128, 4, 128
 _BLOCK_SIZE, _BLOCKS_KEPT = 128, 16  # tokens of a block, blocks that the indexer keeps
+_MEASURED = "MiniMaxM3ForCausalLM"  # its language model alone, under which the block was measured
 _STAND_IN = "GlmMoeDsaForCausalLM"  # the sparse attention nearest in kind
 
 
@@ -53,7 +54,7 @@ def _attention(phase: Phase) -> MsaContext | MsaGeneration:
         kv_quant=modes.kvcache,
         fmha_quant=modes.fmha,
         gemm_quant=modes.gemm,
-        architecture=model.architecture,
+        architecture=_MEASURED,
         shape=MsaShape(
             num_kv_heads=max(1, model.num_kv_heads // tp),
             hidden_size=model.hidden_size,
