@@ -9,6 +9,7 @@ import pytest
 
 from aicjax._results import InputError
 from aicjax.models import Parallel, Quantisation, kv_cache, load_model, op_lists
+from aicjax.ops.records import Gemm
 from tests.models.stored_lists import stored_forms
 
 ENTRIES = json.loads((Path(__file__).parents[1] / "references" / "oplists_hybrid.json").read_text())
@@ -73,5 +74,5 @@ def test_a_chosen_dense_format_overrides_the_checkpoint(name):
     formats = Quantisation("nvfp4", "nvfp4", "fp8", "fp8", "half")
     for chosen in (False, True):
         lists = op_lists(load_model(name), Parallel(), dataclasses.replace(formats, gemm_chosen=chosen), "vllm")
-        projection = next(op for op in lists.context if op.name.endswith("qkv_gemm"))
+        projection = next(op for op in lists.context if isinstance(op, Gemm) and op.name.endswith("qkv_gemm"))
         assert (projection.quant == "nvfp4") == chosen
