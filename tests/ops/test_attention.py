@@ -3,6 +3,7 @@
 
 import functools
 
+import equinox as eqx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,8 @@ ROWS = 16  # queries of one call: one compiled program a phase
 TOLERANCES = {Provenance.HELD: 1e-4}
 BLEND = 1e-5
 ROUNDING = 3e-6  # float32 rounding, where an inequality is exact in real numbers
-EXTRA_FACTOR = load_constants("trtllm").op.context_attention_extra_factor
+CONSTANTS = load_constants("trtllm").op
+EXTRA_FACTOR = CONSTANTS.context_attention_extra_factor
 
 
 @functools.cache
@@ -88,10 +90,11 @@ def encoder_queries(draw) -> tuple[EncoderAttention, int, int]:
     return op, *coordinates("encoder", draw, op)
 
 
-def ask(queries: list[tuple]) -> OpTimes:
+def ask(queries: list[tuple], extra_factor: float = EXTRA_FACTOR) -> OpTimes:
     ops, batch, length, *cached = zip(*queries, strict=True)
-    prefix = cached[0] if cached else 0
-    return operator_latency(SYSTEM, *WHERE, ops, batch=batch, length=length, prefix=prefix, lanes=LANES)
+    points = {"batch": batch, "length": length, "prefix": cached[0] if cached else 0}
+    constants = eqx.tree_at(lambda c: c.context_attention_extra_factor, CONSTANTS, extra_factor)
+    return operator_latency(SYSTEM, *WHERE, ops, **points, lanes=LANES, constants=constants)
 
 
 def check(times: OpTimes, answers: list[grid.Answer]) -> None:
@@ -169,6 +172,17 @@ def test_measured_prefill_comes_back_with_its_extras():
     for ((h, *_), latency), total in zip(points, times.latency_ms, strict=True):
         extras = EXTRA_FACTOR * 2 * (move(2 * 128 * (h + 8)) + move(2 * 128 * 8))
         assert total - extras == pytest.approx(latency, rel=BLEND, abs=BLEND * extras)
+
+
+@pytest.mark.parametrize(("kv", "fmha"), [("bfloat16", "bfloat16"), ("fp8", "bfloat16"), ("fp8", "fp8")])
+def test_extras_move_the_bytes_of_one_token(kv, fmha):
+    """Weighed so much that they are nearly all: with and without norm; the cache is written in the products' format."""
+    much = 1e6 * EXTRA_FACTOR
+    ops = [ContextAttention("attention", 1.0, 128, 128, 128, kv, fmha, qk_norm=norm) for norm in (False, True)]
+    times = ask([(op, 1, 512, 0) for op in ops] * 8, much)
+    for op, latency in zip(ops, times.latency_ms, strict=False):
+        want, _ = operators.context_attention(measured("context", slice_key(op)), op, 1, 512, 0, SYSTEM, much)
+        assert latency == pytest.approx(want, rel=BLEND)
 
 
 def test_cached_prefix_takes_its_share_of_the_triangle_off():
