@@ -3,10 +3,10 @@
 
 Ours and the stored rows are matched by what they run: layouts, batches and worker counts. Where several rows tie in
 what ranks them, which of them is kept and in which order they come is open: the reference sorts with an algorithm that
-does not keep the order of equals. Such a row counts as tied, and only what ranks it is compared. So does a stored row of
-a feasible frame whose rounded TPOT is a target, and for each of those one row of ours may be new: one stored frame holds
-a row of 5.0004 ms under the target of 5 ms, which AIConfigurator itself leaves out. Any other row missing, new or out of
-place is a wrong verdict; new rows count once a frame.
+does not keep the order of equals. Such a row counts as tied, and only what ranks it is compared. So does a stored row
+of a feasible frame whose rounded TPOT is a target, and for each of those one row of ours may be new: one stored frame
+holds a row of 5.0004 ms under the target of 5 ms, which AIConfigurator itself leaves out. Any other row missing, new
+or out of place is a wrong verdict; new rows count once a frame.
 """
 
 from collections.abc import Callable, Iterable
