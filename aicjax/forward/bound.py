@@ -106,14 +106,35 @@ class BoundModel:
 
     def evaluate(self, queries: StepQueries) -> StepCurves:
         """Step times at distinct coordinates, one compiled call for all layouts; numpy in and out."""
+        queries, spread = self._distinct_tokens(queries)
         padded, lengths = _padded(queries)
         times = jax.device_get(_evaluate(self.arrays, padded, traced(self.constants.op), self.roofline))
         passes = {
             part: jax.tree.map(lambda x, n=length: x[:, :n], getattr(times, part))
             for part, length in zip(PARTS, lengths, strict=True)
         }
+        if spread is not None:
+            rest = passes["context_rest"]
+            passes["context_rest"] = jax.tree.map(lambda x: np.asarray(x)[:, spread], rest)
         totals = [passes[part].total_ms[: self.layouts] for part in PARTS]
         return StepCurves(*totals, _passes=passes, _operators=self.operators)
+
+    def _distinct_tokens(self, queries: StepQueries) -> tuple[StepQueries, np.ndarray | None]:
+        """The queries with each token count of a prefill once, and where each one's answer is then found.
+
+        Without operators that sequences drive, prompts of the same tokens behind different prefixes are the same.
+        """
+        if self.arrays.context_other.count or not len(queries.context_batch):
+            return queries, None
+        batch, new = (np.asarray(x, np.int64) for x in (queries.context_batch, queries.context_new))
+        width = int(new.max()) + 1
+        distinct, spread = np.unique(batch * width + new, return_inverse=True)
+        if distinct.size == batch.size:
+            return queries, None
+        fields = (distinct // width, distinct % width, np.zeros_like(distinct))
+        rest = [np.asarray(x, np.int32) for x in fields]
+        where = ("context_batch", "context_new", "context_prefix")
+        return eqx.tree_at(lambda q: [getattr(q, name) for name in where], queries, rest), spread
 
 
 @eqx.filter_jit
