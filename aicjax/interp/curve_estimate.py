@@ -85,13 +85,11 @@ def stack_choices(
     width = -(-max([curve.size for curve, _ in choices] + [1]) // CURVE_BUCKET) * CURVE_BUCKET
     curve = np.full((rows, width), NO_CURVE, np.int32)
     offset_sq = np.zeros((rows, width), np.float32)
-    low, high = np.ones((2, rows))
+    low, high = np.ones(rows), np.full(rows, np.e)
     for row, ((found, away), (first, last)) in enumerate(zip(choices, ranges, strict=True)):
         curve[row, : found.size], offset_sq[row, : found.size] = found, away
-        low[row], high[row] = first, last
-    span = np.log(high / low)
-    scale = 1.0 / np.where(span > 0, span, 1.0)
-    return CurveChoice(curve, offset_sq, *(x.astype(np.float32) for x in (low, high, scale)))
+        low[row], high[row] = first, last if last > first else first * np.e
+    return CurveChoice(curve, offset_sq, *(x.astype(np.float32) for x in (low, high, 1.0 / np.log(high / low))))
 
 
 def curve_utilization(

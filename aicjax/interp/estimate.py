@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates: the utilisation of the two measured points nearest to a query, wherever it lies.
 
-Each axis is the logarithm of a coordinate, scaled to 0 at the smallest measured value and 1 at the largest; a query
-beyond them counts as being there. A measured point answers for itself; anything else is the mean of the two nearest
-points, weighted by the inverse of their distance. Unlike a grid, the rule knows no axes to blend along, so it answers
-for tables of any raggedness, and for a shape that borrows another's points.
+Each axis is the logarithm of a coordinate, scaled to 0 at the smallest measured value and 1 at the largest, or at e
+times the smallest where all points share it; a query beyond them counts as being there. A measured point answers for
+itself; anything else is the mean of the two nearest points, weighted by the inverse of their distance. Unlike a grid,
+the rule knows no axes to blend along, so it answers for tables of any raggedness, and for a shape that borrows
+another's points.
+
+Coordinates are often powers of two, so ties are common. The first point counts, except that of two points an equal
+factor below and above a query the upper one does where float64 rounds it nearer: the answers are then those of
+AIConfigurator.
 """
 
 import equinox as eqx
@@ -29,8 +34,10 @@ class Samples(eqx.Module):
     Attributes:
         point: Coordinates of each point [axis, leaf].
         place: Their scaled logarithms, `FAR` on padding [axis, leaf].
-        low, high: Smallest and largest coordinate of each axis [axis].
-        scale: Inverse of the logarithmic span of each axis, 1 where all points share a value [axis].
+        low, high: Coordinates beyond which a query counts as being there [axis].
+        scale: Inverse of the logarithm of their ratio [axis].
+        lean: How much nearer to a point, by rounding, the value an equal factor above is than the one below, on each
+            axis; 0 where it is not [axis, leaf].
         utilization: Roofline over latency of each point [leaf]; 0 on padding.
     """
 
@@ -39,6 +46,7 @@ class Samples(eqx.Module):
     low: Float[Array, "*row axis"]
     high: Float[Array, "*row axis"]
     scale: Float[Array, "*row axis"]
+    lean: Float[Array, "*row axis leaf"]
     utilization: Float[Array, "*row leaf"]
 
 
@@ -54,30 +62,48 @@ def bind_samples(coordinates: tuple[np.ndarray, ...], utilization: np.ndarray, l
     if not usable.any():
         return no_samples(len(coordinates), leaves)
     points = np.maximum(np.stack([np.asarray(axis, np.float64)[usable] for axis in coordinates]), LEAST)
-    least, scale = log_scale(points)
+    least, span = _log_span(points)
     spare = leaves - points.shape[1]
-    place = (np.log(points) - least[:, None]) * scale[:, None]
+    place = (np.log(points) - least[:, None]) / span[:, None]
     return Samples(
         point=np.pad(points, ((0, 0), (0, spare)), constant_values=1).astype(np.float32),
         place=np.pad(place, ((0, 0), (0, spare)), constant_values=FAR).astype(np.float32),
         low=points.min(1).astype(np.float32),
-        high=points.max(1).astype(np.float32),
-        scale=scale.astype(np.float32),
+        high=np.where(np.ptp(points, 1) > 0, points.max(1), points[:, 0] * np.e).astype(np.float32),
+        scale=(1.0 / span).astype(np.float32),
+        lean=np.pad([_lean(*axis) for axis in zip(points, place, strict=True)], ((0, 0), (0, spare))).astype(
+            np.float32
+        ),
         utilization=np.pad(utilization[usable], (0, spare)).astype(np.float32),
     )
 
 
+def _lean(points: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """`Samples.lean` of one axis [leaf], from its coordinates and their places."""
+    values, first, owner = np.unique(points, return_index=True, return_inverse=True)
+    step = np.diff(place[first])
+    lean = np.zeros(values.size)
+    even = values[:-2] * values[2:] == values[1:-1] ** 2
+    lean[1:-1] = np.where(even, np.maximum(step[:-1] - step[1:], 0.0), 0.0)
+    return lean[owner]
+
+
 def log_scale(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least logarithm of each axis of `points` [axis, leaf], and the inverse of its span (1 where it has none)."""
+    least, span = _log_span(points)
+    return least, 1.0 / span
+
+
+def _log_span(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     logs = np.log(points)
-    least, span = logs.min(1), np.ptp(logs, 1)
-    return least, 1.0 / np.where(span > 0, span, 1.0)
+    span = np.ptp(logs, 1)
+    return logs.min(1), np.where(span > 0, span, 1.0)
 
 
 def no_samples(axes: int, leaves: int) -> Samples:
     """Samples of a shape that nothing can stand in for: every estimate is NaN."""
     one, points = np.ones(axes, np.float32), np.ones((axes, leaves), np.float32)
-    return Samples(points, points * FAR, one, one, one, np.zeros(leaves, np.float32))
+    return Samples(points, points * FAR, one, one, one, np.zeros_like(points), np.zeros(leaves, np.float32))
 
 
 def estimated_utilization(
@@ -112,20 +138,32 @@ def estimated_utilization(
 
 
 def _nearest_two(samples: Samples, query: Float[Array, " axis"]) -> Float[Array, ""]:
-    """Utilisation at one query, from its two nearest points; the first of equally near ones counts as nearer."""
+    """Utilisation at one query, from its two nearest points."""
     query = jnp.clip(query, samples.low, samples.high)
     place = log_ratio(query, samples.low) * samples.scale
     distance = jnp.sqrt(jnp.sum((samples.place - place[:, None]) ** 2, 0))
-    first = _first_nearest(distance)
-    second = _first_nearest(jnp.where(jnp.arange(distance.size) == first, FAR, distance))
+    first, _ = _ends(distance)
+    second, last = _ends(jnp.where(jnp.arange(distance.size) == first, FAR, distance))
+    here, lower, upper = (samples.point[:, at] for at in (first, second, last))
+    astride = (here == query) & (lower < query) & (query < upper)
+    # How much nearer the upper point is, times the distance: it counts where it changes the last bit of the distance.
+    gain = jnp.sum(jnp.where(astride, samples.lean[:, first] * (samples.place[:, last] - place), 0.0))
+    counts = gain > 0.5 * _last_bit(distance[last]) * distance[last]
+    second = jnp.where(jnp.all(astride | (lower == upper)) & counts, last, second)
     nearest = jnp.stack([first, second])
     away = log_ratio(samples.point[:, nearest], query[:, None]) * samples.scale[:, None]
     return two_point_mean(jnp.sum(away**2, 0), pick(samples.utilization, nearest))
 
 
-def _first_nearest(distance):
-    """The first of the points that are as near as the nearest."""
-    return jnp.argmax(distance <= jnp.min(distance) * (1 + TIE) + ROUNDING)
+def _last_bit(value):
+    """Spacing of float64 numbers of this size."""
+    return jnp.exp2(jnp.floor(jnp.log2(value)) - 52)
+
+
+def _ends(distance):
+    """First and last of the points that are as near as the nearest."""
+    tied = distance <= jnp.min(distance) * (1 + TIE) + ROUNDING
+    return jnp.argmax(tied), distance.size - 1 - jnp.argmax(tied[::-1])
 
 
 def log_ratio(value: Float[Array, "*shape"], by: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

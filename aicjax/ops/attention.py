@@ -17,6 +17,11 @@ from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.interp.counts import floor_div
 from aicjax.interp.grid import GridSlice, Question, answer, ask
+from aicjax.ops.attention_estimate import (
+    AttentionEstimates,
+    bind_attention_estimates,
+    with_attention_estimates,
+)
 from aicjax.ops.attention_tables import (
     SliceKey,
     bind_attention_slice,
@@ -36,7 +41,7 @@ from aicjax.ops.roofline import (
     generation_attention_sol_ms,
     memory_ms,
 )
-from aicjax.ops.zigzag import chunks
+from aicjax.ops.zigzag import Chunks, chunks
 
 ACTIVATION_BYTES = 2  # queries, keys and values as the projections write them
 DECODE_SAMPLES = 5  # lengths averaged around the one asked for
@@ -59,6 +64,7 @@ class AttentionRows(eqx.Module):
         cp: Context-parallel ranks that share a prompt [row].
         imbalance: Factor for uneven sequences [row].
         rotary: Share of each head that the encoder rotates [row].
+        estimates: What answers for the operators that have no slice; None when nothing does.
     """
 
     slices: GridSlice
@@ -76,6 +82,7 @@ class AttentionRows(eqx.Module):
     cp: Int[Array, " row"]
     imbalance: Float[Array, " row"]
     rotary: Float[Array, " row"]
+    estimates: AttentionEstimates | None
 
 
 def slice_key(record: Record) -> SliceKey:
@@ -105,9 +112,10 @@ def bind_attention(
         system.peak(quant.FMHA[product_format(system, record)].dtype)
     table = load_attention(*database.where, phase) if database.interpolates and records else None
     leaves = most_leaves(table)
-    slices = []
+    slices, answered = [], []
     for record in records:
         index = None if table is None else table.find(lane_order, slice_key(record))
+        answered.append(index is not None)
         if table is None or index is None:
             slices.append(no_slice(table, leaves))
         else:
@@ -136,6 +144,9 @@ def bind_attention(
         cp=column([getattr(r, "cp", 1) for r in records], 1, np.int32),
         imbalance=column([getattr(r, "seq_imbalance", 1.0) for r in records], 1),
         rotary=column([getattr(r, "partial_rotary_factor", 0.0) for r in records], 0),
+        estimates=bind_attention_estimates(
+            database, phase, [slice_key(r) for r in records], answered, lane_order, rows=rows
+        ),
     )
 
 
@@ -166,21 +177,31 @@ def ask_context_attention(rows, batch, new, prefix, hardware: Hardware, constant
         return context_attention_sol_ms(batch, length, 0.0, *_slice_shape(shape, heads), mem_bw=hardware.mem_bw)
 
     def finish(whole, code):
+        latency = whole * parts.uncached()
+        if rows.estimates is not None:
+            coordinates = (rows.heads[:, None], parts.full, parts.both(batch))
+            roof = _context_sol(rows, parts, batch, hardware)
+            efficiency = constants.context_head_size_efficiency
+            latency, code = with_attention_estimates(rows.estimates, coordinates, roof, latency, code, efficiency)
         extra = _context_extra_ms(rows, lambda moved: memory_ms(moved, hardware), constants)
-        latency = parts.total(whole * parts.uncached()) + extra[:, None]
-        return latency * rows.imbalance[:, None], parts.worst(code)
+        return (parts.total(latency) + extra[:, None]) * rows.imbalance[:, None], parts.worst(code)
 
     return _ask(rows, parts.full, parts.both(batch), hardware, sol, finish, sqrt_outer=True)
 
 
 def context_attention_sol(rows, batch, new, prefix, hardware: Hardware, constants: OpConstants):
     """Roofline of `context_attention_latency` [row, point], its memory traffic at full bandwidth."""
-    shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
     batch, new, prefix = _on_rows(rows.heads.shape[0], jnp.asarray(batch, jnp.float32), new, prefix)
     parts = chunks(new, prefix, rows.cp)
-    each = context_attention_sol_ms(parts.both(batch), parts.full, parts.cached, *shape, mem_bw=hardware.mem_bw)
+    each = _context_sol(rows, parts, batch, hardware)
     extra = _context_extra_ms(rows, lambda moved: moved / hardware.mem_bw, constants)
     return (parts.total(each) + extra[:, None]) * rows.imbalance[:, None]
+
+
+def _context_sol(rows, parts: Chunks, batch, hardware: Hardware):
+    """Roofline of the products of each part of a prompt [row, parts]."""
+    shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
+    return context_attention_sol_ms(parts.both(batch), parts.full, parts.cached, *shape, mem_bw=hardware.mem_bw)
 
 
 def _context_extra_ms(rows, memory, constants):
@@ -210,6 +231,7 @@ def ask_generation_attention(rows, batch, length, hardware: Hardware) -> Questio
     high = jnp.maximum(low, floor_div(length * (10 + DECODE_SPREAD_TENTHS), 10))
     step = [floor_div((high - low) * at, DECODE_SAMPLES - 1) for at in range(DECODE_SAMPLES)]
     lengths = jnp.concatenate([low + by for by in step], -1).astype(jnp.float32)
+    asked, whole = _on_rows(count, batch.astype(jnp.float32), length.astype(jnp.float32))
     batch, lengths = _on_rows(count, jnp.tile(batch, DECODE_SAMPLES).astype(jnp.float32), lengths)
 
     def sol(shape, heads, batch, length):
@@ -218,16 +240,26 @@ def ask_generation_attention(rows, batch, length, hardware: Hardware) -> Questio
     def finish(latency, code):
         latency, code = (x.reshape(count, DECODE_SAMPLES, -1) for x in (latency, code))
         # A mean over lengths is never one measurement.
-        return latency.mean(1) * rows.imbalance[:, None], jnp.maximum(code.max(1), Provenance.INTERPOLATED)
+        latency, code = latency.mean(1), jnp.maximum(code.max(1), Provenance.INTERPOLATED)
+        if rows.estimates is not None:
+            coordinates = (rows.heads[:, None], asked, whole)
+            roof = _generation_sol(rows, asked, whole, hardware)
+            latency, code = with_attention_estimates(rows.estimates, coordinates, roof, latency, code)
+        return latency * rows.imbalance[:, None], code
 
     return _ask(rows, batch, lengths, hardware, sol, finish, sqrt_outer=False)
 
 
 def generation_attention_sol(rows, batch, length, hardware: Hardware):
     """Roofline of one decode step [row, point]."""
+    batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
+    return _generation_sol(rows, batch, length, hardware) * rows.imbalance[:, None]
+
+
+def _generation_sol(rows, batch, length, hardware: Hardware):
+    """Roofline of the products of one decode step [row, point]."""
     shape = _columns(rows.heads, rows.kv_heads, rows.head_size, rows.window, rows.kv_bytes, hardware.peak[rows.dtype])
-    points = (jnp.asarray(x, jnp.float32) for x in (batch, length))
-    return generation_attention_sol_ms(*points, *shape, mem_bw=hardware.mem_bw) * rows.imbalance[:, None]
+    return generation_attention_sol_ms(batch, length, *shape, mem_bw=hardware.mem_bw)
 
 
 def encoder_attention_latency(
@@ -238,6 +270,11 @@ def encoder_attention_latency(
     constants: OpConstants,
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of non-causal attention over `batch` sequences of `length`, with its rotary embedding; provenance."""
+    return answer([ask_encoder_attention(rows, batch, length, hardware, constants)])[0]
+
+
+def ask_encoder_attention(rows, batch, length, hardware: Hardware, constants: OpConstants) -> Question:
+    """The question behind `encoder_attention_latency`."""
     points = (batch.astype(jnp.float32), length.astype(jnp.float32))
     batch, length = _on_rows(rows.heads.shape[0], *points)
 
@@ -246,17 +283,26 @@ def encoder_attention_latency(
         return encoder_attention_sol_ms(batch, length, heads, head_size, peak, hardware.mem_bw)
 
     def finish(table, code):
+        if rows.estimates is not None:
+            coordinates = (rows.heads[:, None], length, batch)
+            roof = _encoder_sol(rows, batch, length, hardware)
+            table, code = with_attention_estimates(rows.estimates, coordinates, roof, table, code)
         return table + _encoder_extra_ms(rows, batch, length, lambda b: memory_ms(b, hardware), constants), code
 
-    return answer([_ask(rows, length, batch, hardware, sol, finish, sqrt_outer=True)])[0]
+    return _ask(rows, length, batch, hardware, sol, finish, sqrt_outer=True)
 
 
 def encoder_attention_sol(rows, batch, length, hardware: Hardware, constants: OpConstants):
     """Roofline of `encoder_attention_latency` [row, point], its memory traffic at full bandwidth."""
     batch, length = (jnp.asarray(x, jnp.float32) for x in (batch, length))
-    shape = _columns(rows.heads, rows.head_size, hardware.peak[rows.dtype])
-    table = encoder_attention_sol_ms(batch, length, *shape, mem_bw=hardware.mem_bw)
+    table = _encoder_sol(rows, batch, length, hardware)
     return table + _encoder_extra_ms(rows, batch, length, lambda b: b / hardware.mem_bw, constants)
+
+
+def _encoder_sol(rows, batch, length, hardware: Hardware):
+    """Roofline of the products of non-causal attention [row, point]."""
+    shape = _columns(rows.heads, rows.head_size, hardware.peak[rows.dtype])
+    return encoder_attention_sol_ms(batch, length, *shape, mem_bw=hardware.mem_bw)
 
 
 def _encoder_extra_ms(rows, batch, length, memory, constants):

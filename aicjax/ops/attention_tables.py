@@ -108,9 +108,17 @@ def backend_lanes(database: Database, phase: str) -> list[str]:
     """Order in which a backend's attention kernels are tried, the asked-for or the framework's own first."""
     if not database.measured or phase == "encoder":
         return []
-    system, backend, version, _ = database.where
+    system, backend, version, shared = database.where
     preferred = database.attention_backend
-    return lane_order(system.name, backend, version, phase, sm_version=system.sm_version, attention_backend=preferred)
+    return lane_order(
+        system.name,
+        backend,
+        version,
+        phase,
+        sm_version=system.sm_version,
+        attention_backend=preferred,
+        shared=shared,
+    )
 
 
 def decode_fmha(system: System, kv: str) -> str:
@@ -138,18 +146,27 @@ def slice_sol_ms(system: System, phase: str, key: SliceKey, heads, outer, inner)
     )
 
 
+def slice_points(
+    system: System, table: AttentionTable, index: int
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+    """Points of one slice in ascending (heads, outer, inner): these axes, latency and roofline, in float64.
+
+    Decode points are raised to their roofline where they were measured below it.
+    """
+    mine = np.flatnonzero(table.slice_of == index)
+    mine = mine[np.lexsort((table.inner[mine], table.outer[mine], table.heads[mine]))]
+    axes = (table.heads[mine], table.outer[mine], table.inner[mine])
+    latency, sol = table.latency_ms[mine], slice_sol_ms(system, table.phase, table.slices[index][1], *axes)
+    return axes, np.maximum(latency, sol) if table.phase == "generation" else latency, sol
+
+
 def bind_attention_slice(system: System, table: AttentionTable, index: int, heads: int, leaves: int) -> GridSlice:
-    """One slice bound to a head count. Decode points are first raised to their roofline, as measured below it."""
-    _, key = table.slices[index]
-    mine = table.slice_of == index
-    heads_of, outer, inner = (axis[mine] for axis in (table.heads, table.outer, table.inner))
+    """One slice bound to a head count."""
+    axes, latency, sol = slice_points(system, table, index)
     knots = (table.outer_knots, table.inner_knots)
-    head_knots, dense = dense_grid(heads_of, outer, inner, table.latency_ms[mine], knots)
-    grid = (head_knots[:, None, None], knots[0][:, None], knots[1])
-    sol = np.broadcast_to(slice_sol_ms(system, table.phase, key, *grid), dense.shape)
-    if table.phase == "generation":
-        dense = np.where(np.isnan(dense), np.nan, np.maximum(dense, sol))
-    return bind_slice(head_knots, dense, knots, heads, sol, leaves)
+    head_knots, dense = dense_grid(*axes, latency, knots)
+    _, roofs = dense_grid(*axes, sol, knots)
+    return bind_slice(head_knots, dense, knots, heads, roofs, leaves)
 
 
 def most_leaves(table: AttentionTable | None) -> int:

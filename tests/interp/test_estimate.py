@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates from the two nearest points: against the definition, and what must hold for any table."""
 
+import math
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +65,14 @@ def test_query_beyond_the_range_counts_as_at_its_edge():
     np.testing.assert_array_equal(ask([samples], outer[None]), ask([samples], inner[None]))
 
 
+def test_axis_of_one_value_tells_queries_apart_up_to_e_times_it():
+    samples = {(16.0, 100.0): 0.2, (16.0, 400.0): 0.8}
+    heads = np.array([4.0, 16.0, 20.0, 32.0, 43.0, 44.0, 100.0, 4096.0] * (POINTS // 8))
+    queries = np.stack([heads, np.full(POINTS, 120.0)], -1)[None]
+    want = [oracle.utilization(samples, tuple(query)) for query in queries[0].tolist()]
+    np.testing.assert_allclose(ask([bound(samples)], queries)[0], want, rtol=TOLERANCE)
+
+
 @pytest.mark.parametrize("turn", [1, -1])
 def test_first_of_equally_near_points_counts(turn: int):
     samples = {(2.0, 16.0): 0.3, (8.0, 16.0): 0.5, (2.0, 64.0): 0.7, (8.0, 64.0): 0.9}
@@ -69,6 +80,24 @@ def test_first_of_equally_near_points_counts(turn: int):
     first, second = list(ordered.values())[:2]
     got = ask([bound(ordered)], np.full((1, POINTS, 2), [4.0, 32.0]))
     np.testing.assert_allclose(got, (first + second) / 2, rtol=TOLERANCE)
+
+
+def test_of_two_values_an_equal_factor_away_the_one_that_float64_rounds_nearer_counts():
+    axis = 2.0 ** np.arange(12)
+    samples = {(2.0, key): float(at + 1) for at, key in enumerate(axis)} | {(64.0, 1.0): 99.0}
+    place = np.log(axis) / np.ptp(np.log(axis))
+    upper = np.diff(place)[1:] < np.diff(place)[:-1]
+    assert upper.any()
+    assert not upper.all()
+    gap = math.log(3 / 2) / math.log(64 / 2), 1 / (axis.size - 1)
+    away = gap[0], math.hypot(*gap)
+    want = [
+        (u / away[0] + (u + 1 if up else u - 1) / away[1]) / (1 / away[0] + 1 / away[1])
+        for u, up in zip(np.arange(2.0, axis.size), upper, strict=True)
+    ]
+    queries = np.pad(axis[1:-1], (0, POINTS - axis.size + 2), constant_values=1.0)
+    got = ask([bound(dict(sorted(samples.items())))], np.stack([np.full(POINTS, 3.0), queries], -1)[None])
+    np.testing.assert_allclose(got[0, : axis.size - 2], want, rtol=TOLERANCE)
 
 
 def test_single_point_answers_everywhere_and_none_nowhere():
@@ -96,7 +125,7 @@ def test_gradients_are_finite_on_a_measured_point_and_beside_it():
     samples = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], bound({(2.0, 16.0): 0.3, (8.0, 16.0): 0.5}))
 
     def total(utilization, query):
-        moved = Samples(samples.point, samples.place, samples.low, samples.high, samples.scale, utilization)
+        moved = eqx.tree_at(lambda s: s.utilization, samples, utilization)
         return estimated_utilization(moved, (query, jnp.full_like(query, 16.0))).sum()
 
     slopes = jax.grad(total, (0, 1))(samples.utilization, jnp.array([[2.0, 3.0, 4.0, 8.0, 20.0]]))
