@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax import quant
 from aicjax._results import Provenance
@@ -20,6 +20,7 @@ from aicjax._units import MS_PER_S
 from aicjax.constants import OpConstants
 from aicjax.hardware import System
 from aicjax.interp.curve import SizeCurves, size_latency, stack_size_curves
+from aicjax.ops.comm_estimate import CommEstimates, LentCurve, bind_comm_estimates, with_comm_estimates
 from aicjax.ops.database import Database
 from aicjax.ops.records import AllReduce, Nccl
 from aicjax.ops.roofline import Hardware
@@ -93,6 +94,8 @@ class CommRows(eqx.Module):
         single: Whether the group is one GPU, which sends nothing [row].
         scaled: Whether the group is larger than any collected one [row].
         sol_per_element: Roofline of one element [ms] [row].
+        free: Whether what has no roofline takes no time; otherwise it has no answer [row].
+        estimates: What answers for the collectives that no curve answers for; None when nothing does.
     """
 
     curves: SizeCurves
@@ -101,19 +104,22 @@ class CommRows(eqx.Module):
     single: Int[Array, " row"]
     scaled: Int[Array, " row"]
     sol_per_element: Float[Array, " row"]
+    free: Bool[Array, " row"]
+    estimates: CommEstimates | None
 
 
 def bind_comm(database: Database, records: Sequence[AllReduce | Nccl], *, rows: int) -> CommRows:
     """Rows for `records`, padded to `rows`."""
     system = database.system
-    curves, factors, scaled, sols = [], [], [], []
+    curves, factors, scaled, sols, lent = [], [], [], [], []
     for record in records:
         group = _group(record)
         curve, collected = _find(database, record) if database.interpolates else (None, group)
         curves.append(curve or (np.ones(0), np.ones(0)))
         factors.append(_beyond(system, group, collected))
         scaled.append(group > collected)
-        sols.append(_sol_per_element(system, record))
+        sols.append(_sol_per_element(system, record, group))
+        lent.append(None if curve else _lent(database, record))
     width = -(-max([c[0].size for c in curves] + [1]) // KNOT_BUCKET) * KNOT_BUCKET
     pad = (0, rows - len(records))
     elements = [r.hidden_size if isinstance(r, AllReduce) else r.elements_per_token for r in records]
@@ -124,6 +130,8 @@ def bind_comm(database: Database, records: Sequence[AllReduce | Nccl], *, rows: 
         single=np.pad(np.array([_group(r) <= 1 for r in records], np.int32), pad, constant_values=1),
         scaled=np.pad(np.array(scaled, np.int32), pad),
         sol_per_element=np.pad(np.array(sols, np.float32), pad),
+        free=np.full(rows, database.estimates),
+        estimates=bind_comm_estimates(lent, rows=rows),
     )
 
 
@@ -165,8 +173,29 @@ def _beyond(system: System, group: int, collected: int) -> float:
     return volume * system.p2p_bw(collected) / system.p2p_bw(group)
 
 
-def _sol_per_element(system: System, record: AllReduce | Nccl) -> float:
-    group = _group(record)
+def _lent(database: Database, record: AllReduce | Nccl) -> LentCurve | None:
+    """Curve whose utilisation a database of estimates lends to a collective. Of two libraries one alone counts."""
+    system, group = database.system, _group(record)
+    if not database.estimates or group <= 1:
+        return None
+    if isinstance(record, AllReduce):
+        table = load_allreduce(*database.where) if record.quant == ALLREDUCE_FORMAT else {}
+        collected = min(group, max(table, default=group))
+        curve = table.get(collected)
+    else:
+        library = next((found for name in LIBRARY_TABLES if (found := load_library(system, name))), {})
+        key = (record.quant, record.operation)
+        collected = min(group, max((k[2] for k in library if k[:2] == key), default=group))
+        curve = library.get((*key, collected))
+    if curve is None:
+        return None
+    size, latency = curve
+    roof = size * _sol_per_element(system, record, collected)
+    return LentCurve(size, np.divide(roof, latency, out=np.zeros_like(roof), where=latency > 0))
+
+
+def _sol_per_element(system: System, record: AllReduce | Nccl, group: int) -> float:
+    """Roofline of one element of a collective over `group` GPUs [ms]."""
     if group <= 1:
         return 0.0
     if isinstance(record, AllReduce):
@@ -180,7 +209,12 @@ def comm_latency(
     rows: CommRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each collective and how it was obtained; nothing for a group of one."""
-    latency, code = size_latency(rows.curves, tokens * rows.elements[:, None])
+    size, sol = tokens * rows.elements[:, None], comm_sol(rows, tokens)
+    latency, code = size_latency(rows.curves, size)
+    if rows.estimates is not None:
+        latency, code = with_comm_estimates(rows.estimates, size, sol, latency, code)
+    free = rows.free[:, None] & (sol == 0)
+    latency, code = jnp.where(free, 0.0, latency), jnp.where(free, Provenance.EMPIRICAL, code)
     single = rows.single[:, None] > 0
     scaled = (rows.scaled[:, None] > 0) & (code != Provenance.MISSING)
     code = jnp.where(single, Provenance.NONE, jnp.where(scaled, Provenance.HELD, code))
