@@ -209,17 +209,17 @@ def comm_latency(
     rows: CommRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each collective and how it was obtained; nothing for a group of one."""
-    size, sol = tokens * rows.elements[:, None], comm_sol(rows, tokens)
+    size, sol = tokens * rows.elements[:, None], comm_sol(rows, tokens, hardware, constants)
     latency, code = size_latency(rows.curves, size)
+    single = rows.single[:, None] > 0
+    # Nothing is multiplied where nothing was measured: NaN times zero would reach the gradient.
+    latency = jnp.where(single, 0.0, latency) * rows.factor[:, None]
+    code = jnp.where((rows.scaled[:, None] > 0) & (code != Provenance.MISSING), Provenance.HELD, code)
     if rows.estimates is not None:
         latency, code = with_comm_estimates(rows.estimates, size, sol, latency, code)
     free = rows.free[:, None] & (sol == 0)
-    latency, code = jnp.where(free, 0.0, latency), jnp.where(free, Provenance.EMPIRICAL, code)
-    single = rows.single[:, None] > 0
-    scaled = (rows.scaled[:, None] > 0) & (code != Provenance.MISSING)
-    code = jnp.where(single, Provenance.NONE, jnp.where(scaled, Provenance.HELD, code))
-    # Nothing is multiplied where nothing was measured: NaN times zero would reach the gradient.
-    return jnp.where(single, 0.0, jnp.where(single, 0.0, latency) * rows.factor[:, None]), code.astype(jnp.int32)
+    code = jnp.where(single, Provenance.NONE, jnp.where(free, Provenance.EMPIRICAL, code))
+    return jnp.where(single | free, 0.0, latency), code.astype(jnp.int32)
 
 
 def comm_sol(
