@@ -176,9 +176,14 @@ def answer(questions: Sequence[Question]) -> list[tuple[Float[Array, "row point"
     if not questions:
         return []
     utilizations = held_utilization(
-        [Held(q.slices.leaf_log2, q.slices.leaf_utilization, q.places, ~q.found) for q in questions]
+        [Held(q.slices.leaf_log2, q.slices.leaf_utilization, q.places, ~q.found & _measured(q)) for q in questions]
     )
     return [_finished(question, utilization) for question, utilization in zip(questions, utilizations, strict=True)]
+
+
+def _measured(question: Question):
+    """Whether a slice has any point to hold a query with: padding and shapes never measured have none [row, 1]."""
+    return jnp.any(question.slices.leaf_utilization > 0, -1, keepdims=True)
 
 
 def _finished(question: Question, utilization):

@@ -26,6 +26,7 @@ from aicjax.ops.estimated_rows import fill_rows, take_rows
 
 USUAL_HEAD_SIZE = 128  # the lender of choice: every table is densest there
 ENCODER = "encoder"
+ROW_BUCKET = 8
 
 
 def find_lender(
@@ -108,7 +109,7 @@ def bind_attention_estimates(
     if not found:
         return None
     leaves = most_leaves(table)
-    spare = (1 << (len(found) - 1).bit_length()) - len(found)
+    spare = -len(found) % ROW_BUCKET
     points = [slice_points(database.system, table, index) for *_, (index, _) in found]
     samples = [
         bind_samples(axes, np.divide(sol, latency, out=np.zeros_like(sol), where=latency > 0), leaves)
@@ -146,7 +147,8 @@ def with_attention_estimates(
     """
     shape = (estimates.row.shape[0], latency_ms.shape[-1])
     places = tuple(jnp.broadcast_to(take_rows(axis, estimates.row), shape) for axis in coordinates)
-    utilization = estimated_utilization(estimates.samples, places)
+    needed = jnp.isnan(take_rows(latency_ms, estimates.row)) & (estimates.row < latency_ms.shape[0])[:, None]
+    utilization = estimated_utilization(estimates.samples, places, needed)
     if efficiency is not None:
         own, lender = (_relative(efficiency, size) for size in (estimates.head_size, estimates.lender_head_size))
         utilization = utilization * (own / lender)[:, None]
