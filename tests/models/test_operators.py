@@ -51,6 +51,7 @@ def test_drafts_scale_every_decode_operator_and_no_prefill_operator(nextn):
     plain, drafted = build(model), build(model, nextn=nextn)
     assert drafted.context == plain.context
     for with_drafts, without in zip(drafted.generation, plain.generation, strict=True):
+        assert isinstance(with_drafts, records.Op) and isinstance(without, records.Op)
         assert with_drafts.scale == pytest.approx(without.scale * (model.layers + nextn) / model.layers, rel=1e-15)
 
 

@@ -3,11 +3,12 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-import pandas as pd
+import pyarrow.parquet as pq
 
 from aicjax._results import Provenance
 from aicjax.constants import load_constants, traced
@@ -41,9 +42,9 @@ def dsa_record(phase: str, heads: int, kv: str, gemm: str, architecture: str, **
     return kind("attention", 1.0, heads, *formats, **options)  # type: ignore[arg-type]
 
 
-def stored(name: str) -> pd.DataFrame:
-    """Stored answers of AIConfigurator 0.12.0."""
-    return pd.read_parquet(REFERENCES / f"{name}.parquet")
+def stored(name: str) -> list[SimpleNamespace]:
+    """Stored answers of AIConfigurator 0.12.0, a row each."""
+    return [SimpleNamespace(**row) for row in pq.read_table(REFERENCES / f"{name}.parquet").to_pylist()]
 
 
 def evaluate(module: Module, database: Database, records: Sequence[Any], batch, length, prefix) -> tuple:
@@ -69,12 +70,28 @@ def _evaluate(module: Module, rows, points, hardware, constants):
     return answer([module.ask(rows, *points, hardware, constants)])[0]
 
 
-def answers(rows: pd.DataFrame, modules: dict[str, Module], record: Callable[..., Any]) -> pd.DataFrame:
-    """Rows with what we answer: `got_ms`, `code`. Rows of all versions and backends are read, as they were stored."""
-    parts = []
-    for (system, backend, version, mode, phase), group in rows.groupby(list(WHERE), sort=False):  # type: ignore[misc]
+def answers(rows: Sequence[Any], modules: dict[str, Module], record: Callable[..., Any]) -> SimpleNamespace:
+    """Columns of the rows that were stored with an answer or a miss, and ours beside them: `got_ms`, `code`.
+
+    Rows of all versions and backends are read, as they were stored.
+    """
+    groups: dict[tuple, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, name) for name in WHERE), []).append(row)
+    listed, got, codes = [], [], []
+    for (system, backend, version, mode, phase), group in groups.items():
         database = Database(load_system(system), backend, version, mode, share=True)
-        records = [record(row) for row in group.itertuples()]
-        found = evaluate(modules[phase], database, records, group.batch_size, group.s, group.prefix)
-        parts.append(group.assign(got_ms=found[0], code=found[1]))
-    return pd.concat(parts)
+        points = ([getattr(row, name) for row in group] for name in ("batch_size", "s", "prefix"))
+        latency, code, _ = evaluate(modules[phase], database, [record(row) for row in group], *points)
+        listed += group
+        got.append(latency)
+        codes.append(code)
+    stored_ms = [np.nan if row.latency_ms is None else row.latency_ms for row in listed]
+    return SimpleNamespace(
+        got_ms=np.concatenate(got),
+        code=np.concatenate(codes),
+        latency_ms=np.array(stored_ms, float),
+        measured=np.array([row.mode != "SOL" for row in listed]),
+        cp=np.array([getattr(row, "cp", 1) for row in listed]),
+        provenance=np.array([getattr(row, "provenance", None) for row in listed], object),
+    )
