@@ -25,8 +25,8 @@ lint: $(STAMP)  ## style and formatting
 types: $(STAMP)  ## static types (pyright needs Node.js, or fetches it)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP)  ## how long commands, searches and sweeps take
-	$(BIN)/python -m benchmarks.speed
+bench: $(STAMP)  ## throughput, and agreement with the stored answers of the tests
+	$(BIN)/python -m benchmarks
 
 check: lint types test  ## all of the above but the benchmarks
 

@@ -20,7 +20,10 @@ def main() -> int:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "throughput.json").write_text(printed)
     print(throughput.report(json.loads(printed)), end="\n\n", flush=True)
-    return parity.main(["--from", str(REFERENCES), *sorted(path.stem for path in REFERENCES.glob("ops_*.parquet"))])
+    known = sorted(
+        stem for stem in parity.CASES if stem.startswith("ops_") and (REFERENCES / f"{stem}.parquet").exists()
+    )
+    return parity.main(["--from", str(REFERENCES), *known])
 
 
 if __name__ == "__main__":
