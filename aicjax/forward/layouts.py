@@ -38,7 +38,7 @@ class Operator:
         return tuple(run for side in self.sides for run in side)
 
     def spent(self, latency_ms: np.ndarray, provenance: np.ndarray) -> tuple[float, int]:
-        """Latency of the longer side and its worst provenance, from those of all rows."""
+        """Latency of the longer side and its worst provenance, from those of all rows; NaN where either is missing."""
         sides = [
             (
                 float(sum(scale * latency_ms[row] for row, scale in side if scale > 0)),
@@ -46,7 +46,7 @@ class Operator:
             )
             for side in self.sides
         ]
-        return max(sides)
+        return max(sides, key=lambda side: (np.isnan(side[0]), side[0]))
 
 
 @dataclass
