@@ -17,10 +17,12 @@ REFERENCES = Path(__file__).parents[1] / "references"
 EXACT = 1e-12  # relative, float64 against float64
 
 
-@pytest.mark.parametrize("row", pq.read_table(REFERENCES / "serving_static.parquet").to_pylist()[::3])
+STORED = pq.read_table(REFERENCES / "serving_static.parquet").to_pylist()[::3]
+
+
+# A decode worker needs a second token: requests for one refuse it, where AIConfigurator answers 0.
+@pytest.mark.parametrize("row", [row for row in STORED if row["mode"] != "static_gen" or row["osl"] > 1])
 def test_estimates_are_the_stored_ones(row):
-    if row["mode"] == "static_gen" and row["osl"] == 1:
-        pytest.skip("a decode worker needs a second token")
     got = static_estimate(
         row["mode"], row["context_latency"], row["generation_latency"], row["global_bs"], row["osl"], row["pp"]
     )
