@@ -197,7 +197,7 @@ def _setting(request: EstimateRequest, role: Role, name: str) -> Any:
     """A setting of one role of a replica, or the shared one."""
     if request.mode != "disagg" or role == "agg":
         return getattr(request, name)
-    return request.role(role, name)
+    return request.of_role(role, name)
 
 
 def _check_data(

@@ -12,10 +12,18 @@ from aicjax._results import InputError
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
 PARALLEL_AXES = ("num_gpu", "tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
+CORRECTIONS = {  # fields that replace numbers of `constants.DisaggConstants`
+    "prefill_latency_correction": "prefill_latency_correction",
+    "decode_latency_correction": "decode_latency_correction",
+    "rate_match_prefill_degradation": "prefill_degradation",
+    "rate_match_decode_degradation": "decode_degradation",
+    "autoscale_ttft_correction_factor": "ttft_correction",
+}
 
 Count = Annotated[int, Field(ge=1)]
 Candidates = Annotated[tuple[Count, ...], Field(min_length=1)] | None
 Fraction = Annotated[float, Field(gt=0, le=1)] | None
+Factor = Annotated[float, Field(gt=0)] | None
 Milliseconds = Annotated[float, Field(gt=0)]
 DatabaseMode = Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"]
 
@@ -61,8 +69,9 @@ class _Request(BaseModel):
             raise InputError("nextn_accepted", None, f"given when nextn = {self.nextn}: mean accepted drafts of a step")
         if isinstance(self.nextn, int):
             check_accepted(self.nextn, self.nextn_accepted)
-        for role in QUANT_ROLES:
-            _check_quant(f"{role}_quant_mode", role, getattr(self, f"{role}_quant_mode"))
+        for role in ("", "prefill_", "decode_"):
+            for part in QUANT_ROLES:
+                _check_quant(f"{role}{part}_quant_mode", part, getattr(self, f"{role}{part}_quant_mode", None))
         return self
 
     @property
@@ -70,11 +79,15 @@ class _Request(BaseModel):
         """Prompt tokens served from the cache: engines compute at least the last token again."""
         return min(self.prefix, self.isl - 1)
 
-    @property
-    def quant_modes(self) -> dict[str, str]:
-        """Number formats stated by the user, by role; roles not stated are inferred from the checkpoint."""
-        stated = {role: getattr(self, f"{role}_quant_mode") for role in QUANT_ROLES}
-        return {role: mode for role, mode in stated.items() if mode is not None}
+    def of_role(self, role: str, name: str) -> Any:
+        """A setting of one role (`agg`, `prefill`, `decode`): its own where there is one, else the shared one."""
+        own = getattr(self, f"{role}_{name}", None)
+        return own if own is not None else getattr(self, name)
+
+    def quant_modes(self, role: str) -> dict[str, str]:
+        """Number formats stated for a role, by what they are of; those not stated are inferred from the checkpoint."""
+        stated = {part: self.of_role(role, f"{part}_quant_mode") for part in QUANT_ROLES}
+        return {part: mode for part, mode in stated.items() if mode is not None}
 
 
 class SearchRequest(_Request):
@@ -101,6 +114,9 @@ class SearchRequest(_Request):
         constants: Name of the constants under `configs/constants/`.
         agg_*_candidates, prefill_*_candidates, decode_*_candidates: Replace the default lists of a role.
         num_gpu_per_replica, max_gpu_per_replica: GPU counts a disaggregated replica may have.
+        prefill_backend_version, decode_backend_version, prefill_*_quant_mode, decode_*_quant_mode: Of one role, in
+            place of the shared one.
+        prefill_latency_correction ... autoscale_ttft_correction_factor: Replace the constants of disaggregated serving.
     """
 
     isl: Count = 4000
@@ -149,6 +165,24 @@ class SearchRequest(_Request):
     prefill_max_batch_size: Count = 1
     decode_max_batch_size: Count = 512
 
+    prefill_backend_version: str | None = None
+    prefill_gemm_quant_mode: str | None = None
+    prefill_moe_quant_mode: str | None = None
+    prefill_kvcache_quant_mode: str | None = None
+    prefill_fmha_quant_mode: str | None = None
+    prefill_comm_quant_mode: str | None = None
+    decode_backend_version: str | None = None
+    decode_gemm_quant_mode: str | None = None
+    decode_moe_quant_mode: str | None = None
+    decode_kvcache_quant_mode: str | None = None
+    decode_fmha_quant_mode: str | None = None
+    decode_comm_quant_mode: str | None = None
+    prefill_latency_correction: Factor = None
+    decode_latency_correction: Factor = None
+    rate_match_prefill_degradation: Factor = None
+    rate_match_decode_degradation: Factor = None
+    autoscale_ttft_correction_factor: Factor = None
+
     @model_validator(mode="after")
     def _check_search(self) -> Self:
         if self.target_request_rate is not None and self.target_concurrency is not None:
@@ -161,6 +195,12 @@ class SearchRequest(_Request):
     def has_load_target(self) -> bool:
         """Whether the request states a load to serve."""
         return self.target_request_rate is not None or self.target_concurrency is not None
+
+    @property
+    def corrections(self) -> dict[str, float]:
+        """Constants of disaggregated serving that the request states itself, by their names there."""
+        stated = {constant: getattr(self, name) for name, constant in CORRECTIONS.items()}
+        return {constant: value for constant, value in stated.items() if value is not None}
 
     def candidates(self, role: str) -> dict[str, tuple[int, ...]]:
         """Candidate lists the user stated for `agg`, `prefill` or `decode`, by parallel axis."""
@@ -222,11 +262,6 @@ class EstimateRequest(_Request):
                 if getattr(self, name) is None:
                     raise InputError(name, None, "given when mode = disagg")
         return self
-
-    def role(self, role: Literal["prefill", "decode"], name: str) -> Any:
-        """Value of a setting for one role of `disagg`: its own, else the shared one."""
-        own = getattr(self, f"{role}_{name}")
-        return own if own is not None else getattr(self, name)
 
 
 def check_accepted(nextn: int, accepted: float | None) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of a search: model, number formats and layouts of each role, bound to the tables once."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,15 +83,18 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         InputError: An unknown model, system, version or format.
     """
     model = load_model(request.model_path)
-    decode_system = request.decode_system if role == "decode" else None
-    system = load_system(decode_system or request.system)
-    version = resolve_version(system.name, backend, request.backend_version)
+    system = load_system(request.of_role(role, "system"))
+    version = resolve_version(system.name, backend, request.of_role(role, "backend_version"))
+    constants = load_constants(backend, request.constants)
+    if isinstance(request, SearchRequest):
+        disagg = dataclasses.replace(constants.disagg, **request.corrections)
+        constants = dataclasses.replace(constants, disagg=disagg)
     quantisation = resolve_quantisation(
         model,
         system,
         backend,
         version,
-        request.quant_modes,
+        request.quant_modes(role),
         role_runs_prefill=role != "decode",
         searched=isinstance(request, SearchRequest),
     )
@@ -102,7 +106,7 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         version=version,
         quantisation=quantisation,
         rules=load_backend(backend),
-        constants=load_constants(backend, request.constants),
+        constants=constants,
         load=resolve_load(request, model),
         database_mode=request.database_mode,
         attention_backend=request.attention_backend,

@@ -80,7 +80,7 @@ def test_role_settings_fall_back_to_the_shared_ones():
         "decode_num_workers": 1,
     }
     request = EstimateRequest(**BASE, mode="disagg", tp_size=4, decode_tp_size=8, **values)
-    assert (request.role("prefill", "tp_size"), request.role("decode", "tp_size")) == (4, 8)
+    assert (request.of_role("prefill", "tp_size"), request.of_role("decode", "tp_size")) == (4, 8)
 
 
 def test_requests_are_values():
