@@ -112,7 +112,11 @@ def _context(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iter
 
 
 def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
-    """All decode steps of a static batch, one in `_STRIDE` priced; beams widen everything but attention."""
+    """All decode steps of a static batch, one in `_STRIDE` priced; beams widen everything but attention.
+
+    A single output token takes no step, whatever is measured.
+    """
+    at = at[rows["osl"][at] > 1]
     batch = rows["batch"][at] * (rows["nextn"][at] + 1)
     samples = [
         decode_samples(Load(isl, osl), _STRIDE) for isl, osl in zip(rows["isl"][at], rows["osl"][at], strict=True)
