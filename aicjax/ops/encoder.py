@@ -35,7 +35,7 @@ def encoder_attention_sol(
     return attention.encoder_attention_sol(rows, batch, length, hardware, constants)
 
 
-def encoder_attention_available(database: Database, record: EncoderAttention) -> bool:
+def encoder_available(database: Database, record: EncoderAttention) -> bool:
     """Whether the shape was measured."""
     table = load_attention(*database.where, PHASE)
     return table is not None and table.find((), attention.slice_key(record)) is not None

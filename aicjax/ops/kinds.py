@@ -79,6 +79,7 @@ TOKEN_KINDS = (
 SEQUENCE_KINDS = (
     Kind((r.ContextAttention,), "causal", "context_attention"),
     Kind((r.GenerationAttention,), "causal", "generation_attention"),
+    Kind((r.EncoderAttention,), "encoder", "encoder_attention"),
     Kind((r.ContextMla, r.MlaModuleContext), "mla", "context_mla"),
     Kind((r.GenerationMla, r.MlaModuleGeneration), "mla", "generation_mla"),
     Kind((r.WideEpContextMla,), "wideep_mla", "wideep_context_mla"),

@@ -13,8 +13,8 @@ from aicjax.ops.database import Database
 from aicjax.ops.encoder import (
     ask_encoder_attention,
     bind_encoder_attention,
-    encoder_attention_available,
     encoder_attention_sol,
+    encoder_available,
 )
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import EncoderAttention
@@ -47,8 +47,6 @@ def test_points_that_all_operators_share_are_answered_as_single_queries(prefix):
 
 
 def test_availability_follows_format_and_head_size():
-    sizes = [
-        encoder_attention_available(DATABASE, EncoderAttention("attention", 1.0, 16, size)) for size in (64, 72, 80, 96)
-    ]
+    sizes = [encoder_available(DATABASE, EncoderAttention("attention", 1.0, 16, size)) for size in (64, 72, 80, 96)]
     assert sizes == [True, True, True, False]
-    assert not encoder_attention_available(DATABASE, EncoderAttention("attention", 1.0, 16, 72, "fp8"))
+    assert not encoder_available(DATABASE, EncoderAttention("attention", 1.0, 16, 72, "fp8"))
