@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "aicjax"
 FLOORS = (
-    ("_types", "_units", "_results", "_names", "_paths", "quant"),
+    ("_types", "_units", "_results", "_names", "_paths", "compat", "quant"),
     ("tables", "hardware", "constants"),
     ("interp",),
     ("ops",),
@@ -24,7 +24,17 @@ FLOORS = (
     ("__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-HOST_ONLY = ("cli/", "tables/", "hardware/", "models/", "report/", "deploy/", "explore/request.py", "__init__.py")
+HOST_ONLY = (
+    "cli/",
+    "tables/",
+    "hardware/",
+    "models/",
+    "report/",
+    "deploy/",
+    "explore/request.py",
+    "compat.py",
+    "__init__.py",
+)
 DEVICE_LIBRARIES = {"jax", "jaxlib", "equinox", "optax", "optimistix", "lineax"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -97,6 +97,7 @@ def command(
     backend_version: options.Version = None,
     database_mode: options.Mode = None,
     constants: options.ConstantsName = None,
+    compat: options.Compat = None,
     gemm_quant_mode: options.GemmQuant = None,
     moe_quant_mode: options.MoeQuant = None,
     kvcache_quant_mode: options.KvCacheQuant = None,

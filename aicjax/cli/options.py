@@ -78,6 +78,17 @@ ConstantsName = Annotated[
     ),
 ]
 
+Compat = Annotated[
+    str | None,
+    flag(
+        "--compat",
+        panel=_DATA,
+        default="default",
+        metavar="default|reference",
+        text="reference follows AIConfigurator 0.12.0 also where it contradicts the model's config.",
+    ),
+]
+
 Prefix = Annotated[
     str | None, flag("--prefix", panel=_WORKLOAD, default="0", text="Prompt tokens that are already cached.")
 ]

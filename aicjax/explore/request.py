@@ -8,6 +8,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from aicjax import quant
 from aicjax._results import InputError
+from aicjax.compat import BY_NAME, Compat
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
@@ -41,6 +42,7 @@ class _Request(BaseModel):
     backend_version: str | None = None
     database_mode: DatabaseMode = "SILICON"
     constants: str = "reference"
+    compat: Literal["default", "reference"] = "default"
     isl: Count
     osl: Count
     prefix: int = Field(default=0, ge=0)
@@ -73,6 +75,11 @@ class _Request(BaseModel):
             for part in QUANT_ROLES:
                 _check_quant(f"{role}{part}_quant_mode", part, getattr(self, f"{role}{part}_quant_mode", None))
         return self
+
+    @property
+    def switches(self) -> Compat:
+        """Defects of AIConfigurator to follow."""
+        return BY_NAME[self.compat]
 
     @property
     def cached_tokens(self) -> int:
@@ -112,6 +119,7 @@ class SearchRequest(_Request):
         pareto_sweep: Whether the sweep covers a range of TPOT targets instead of `tpot` alone.
         grid: Name of the candidate lists under `configs/grids/`.
         constants: Name of the constants under `configs/constants/`.
+        compat: `reference` follows AIConfigurator 0.12.0 also where it contradicts the model; see `aicjax.compat`.
         agg_*_candidates, prefill_*_candidates, decode_*_candidates: Replace the default lists of a role.
         num_gpu_per_replica, max_gpu_per_replica: GPU counts a disaggregated replica may have.
         prefill_backend_version, decode_backend_version, prefill_*_quant_mode, decode_*_quant_mode: Of one role, in

@@ -82,7 +82,7 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     Raises:
         InputError: An unknown model, system, version or format.
     """
-    model = load_model(request.model_path)
+    model = load_model(request.model_path, compat=request.switches)
     system = load_system(request.of_role(role, "system"))
     version = resolve_version(system.name, backend, request.of_role(role, "backend_version"))
     constants = load_constants(backend, request.constants)

@@ -13,6 +13,7 @@ import yaml
 
 from aicjax import _paths
 from aicjax._results import DataError, InputError, UnsupportedModel
+from aicjax.compat import DEFAULT, Compat
 from aicjax.models.checkpoint import read_checkpoint
 from aicjax.models.families import FAMILIES
 from aicjax.models.model import ConfigFields, ModelConfig
@@ -21,12 +22,13 @@ _CONFIG, _HF_QUANT = "config.json", "hf_quant_config.json"
 _GENERIC = "LLAMA"
 
 
-def load_model(name_or_dir: str | Path, family: str | None = None) -> ModelConfig:
+def load_model(name_or_dir: str | Path, family: str | None = None, compat: Compat = DEFAULT) -> ModelConfig:
     """A model by hub name (in any letter case), directory with a `config.json`, or path of a `config.json`.
 
     Args:
         name_or_dir: Which model.
         family: Model it as this family whatever its architecture; the way in for an architecture not listed.
+        compat: Defects of AIConfigurator to follow.
 
     Raises:
         InputError: No such model; near names are suggested.
@@ -37,14 +39,14 @@ def load_model(name_or_dir: str | Path, family: str | None = None) -> ModelConfi
     if path.is_dir():
         path = path / _CONFIG
     if path.is_file():
-        return parse_config(*_read(path), name=str(name_or_dir), source=str(path), family=family)
+        return parse_config(*_read(path), name=str(name_or_dir), source=str(path), family=family, compat=compat)
     bundled = {name.lower(): name for name in model_names()}
     if (name := bundled.get(str(name_or_dir).lower())) is None:
         near = [bundled[key] for key in difflib.get_close_matches(str(name_or_dir).lower(), bundled, n=3, cutoff=0.5)]
         hint = f" (near: {', '.join(near)})" if near else ""
         raise InputError("model", str(name_or_dir), f"a known hub name{hint} or a directory with a {_CONFIG}")
     path = _models_dir() / f"{name.replace('/', '--')}.json"
-    return parse_config(*_read(path), name=name, source=str(path), family=family)
+    return parse_config(*_read(path), name=name, source=str(path), family=family, compat=compat)
 
 
 def model_names() -> list[str]:
@@ -59,6 +61,7 @@ def parse_config(
     name: str,
     source: str,
     family: str | None = None,
+    compat: Compat = DEFAULT,
 ) -> ModelConfig:
     """The facts of a Hugging Face config, whole or reduced.
 
@@ -68,13 +71,14 @@ def parse_config(
         name: Name of the model.
         source: File the config was read from, for messages.
         family: Model it as this family whatever its architecture.
+        compat: Defects of AIConfigurator to follow.
     """
     architecture = str((config.get("architectures") or [None])[0])
     facts = _architecture_facts(architecture, source, family)
     text = config.get(facts.get("text_config", ""), config)
     if not isinstance(text, Mapping):
         raise DataError(f"{source}: key `{facts['text_config']}` must be an object (architecture {architecture}).")
-    fields = ConfigFields(source, architecture, config, text, _layers(text, architecture, source))
+    fields = ConfigFields(source, architecture, config, text, _layers(text, architecture, source), compat)
     kind = FAMILIES[facts["family"]]
     extra = kind.extra(fields)
     hidden, heads = fields.required("hidden_size"), fields.required("num_attention_heads")
@@ -99,6 +103,7 @@ def parse_config(
         draft_layers=fields.first("num_nextn_predict_layers"),
         extra=MappingProxyType(dict(extra)),
         checkpoint=read_checkpoint(config, text, hf_quant_config),
+        compat=compat,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aicjax._results import DataError
+from aicjax.compat import DEFAULT, Compat
 from aicjax.models.checkpoint import CheckpointQuantisation
 
 
@@ -33,6 +34,7 @@ class ModelConfig:
         draft_layers: Draft layers in the checkpoint, what a speculation depth of `auto` means.
         extra: Further facts of the family.
         checkpoint: Number formats of the checkpoint.
+        compat: Defects of AIConfigurator that its prices follow.
     """
 
     name: str
@@ -54,6 +56,7 @@ class ModelConfig:
     draft_layers: int
     extra: Mapping[str, Any] = field(hash=False)
     checkpoint: CheckpointQuantisation
+    compat: Compat = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class ConfigFields:
         root: The outer config.
         text: The language model's config: the nested one, or the outer.
         layers: Decoder layers.
+        compat: Defects of AIConfigurator that reading it follows.
     """
 
     source: str
@@ -73,6 +77,7 @@ class ConfigFields:
     root: Mapping[str, Any]
     text: Mapping[str, Any]
     layers: int
+    compat: Compat = DEFAULT
 
     def required(self, key: str) -> Any:
         """The value of a field that must be there."""

@@ -30,7 +30,7 @@ def read_requests(directory: Path) -> Mapping[str, Callable[[], SearchRequest]]:
         name: {key: value for key, value in entry.items() if key not in _OUTCOMES}
         for name, entry in specifications.items()
     }
-    return {name: functools.partial(SearchRequest, **values) for name, values in inputs.items()}
+    return {name: functools.partial(SearchRequest, **values, compat="reference") for name, values in inputs.items()}
 
 
 @functools.cache

@@ -55,6 +55,7 @@ def static(rows: StoredRows) -> Comparison:
                 prefix=prefix,
                 nextn=nextn,
                 nextn_accepted=0.0,
+                compat="reference",
             )
             # One set of formats for all modes: that of a worker that runs prefills.
             target = _worker(comparison, rows, at[members], request, "agg", backend)

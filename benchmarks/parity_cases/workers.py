@@ -4,6 +4,7 @@
 import json
 from typing import Any, NamedTuple
 
+from aicjax.compat import REFERENCE
 from aicjax.hardware import load_system
 from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
 from aicjax.models.large_ep import LargeEp
@@ -30,7 +31,7 @@ def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...]) -> StoredW
     model_name, override, libraries, *sizes, nextn = key
     system, backend, stored_version = tables
     version = resolve_version(system, backend, stored_version)
-    model, layout, hardware = load_model(model_name), Parallel(*sizes), load_system(system)
+    model, layout, hardware = load_model(model_name, compat=REFERENCE), Parallel(*sizes), load_system(system)
     explicit = {role.removesuffix("_quant_mode"): mode for role, mode in json.loads(override or "{}").items()}
     quantisation = resolve_quantisation(model, hardware, backend, version, explicit)
     nodes = -(-layout.moe_ep // hardware.gpus_per_node)

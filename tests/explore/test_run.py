@@ -47,7 +47,7 @@ def first(task: TaskResult) -> dict:
 
 @pytest.mark.parametrize("name", ["p01", *(pytest.param(n, marks=pytest.mark.slow) for n in ("p02", "p03", "p05"))])
 def test_top_rows_are_those_of_the_stored_search(name):
-    result = run(**STORED[name])
+    result = run(**STORED[name], compat="reference")
     assert result.chosen == CHOSEN[name]
     rows = [row for row in pq.read_table(REFERENCES / "search_top.parquet").to_pylist() if row["search"] == name]
     for mode, task in result.tasks.items():

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from aicjax.compat import REFERENCE
 from aicjax.constants import load_constants
 from aicjax.forward.kv_capacity import kv_capacity
 from aicjax.forward.memory import Verdict, WorkerMemory, bind_memory
@@ -22,7 +23,7 @@ PARTS = ("weights_bytes", "activations_bytes", "kvcache_bytes", "nccl_bytes", "o
 
 
 def stored_worker(row: dict) -> WorkerMemory:
-    model, system, backend = load_model(row["model"]), load_system(row["system"]), row["backend"]
+    model, system, backend = load_model(row["model"], compat=REFERENCE), load_system(row["system"]), row["backend"]
     parallel = Parallel(*(row[size] for size in SIZES))
     quantisation = Quantisation(*(row[f"{role}_quant"] for role in ROLES), gemm_chosen=row["gemm_chosen"])
     plan = None
@@ -46,7 +47,7 @@ def test_parts_and_verdicts_match_the_reference(row):
     memory, images = stored_worker(row), None
     if row["num_images"]:
         sides = (row["image_height"], row["image_width"])
-        images = request_images(load_model(row["model"]), row["num_images"], *sides)
+        images = request_images(load_model(row["model"], compat=REFERENCE), row["num_images"], *sides)
     load = (row["batch"], row["isl"], row["osl"])
     if row["kind"] == "agg":
         split = memory.inflight(*load, row["ctx_tokens"], beam=row["beam"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aicjax._results import InputError
+from aicjax.compat import REFERENCE
 from aicjax.models import Parallel, Quantisation, kv_cache, load_model, op_lists
 from aicjax.ops.records import Gemm
 from tests.models.stored_lists import stored_forms
@@ -31,7 +32,9 @@ def cache_bytes(name: str, length: int, parallel: Parallel, backend: str = "sgla
 def test_op_list_matches_the_reference(entry):
     parallel = Parallel(*(entry[size] for size in SIZES))
     quantisation = Quantisation(**entry["quant"], gemm_chosen=entry["gemm_chosen"])
-    lists = op_lists(load_model(entry["model"]), parallel, quantisation, entry["backend"], entry["nextn"])
+    lists = op_lists(
+        load_model(entry["model"], compat=REFERENCE), parallel, quantisation, entry["backend"], entry["nextn"]
+    )
     assert stored_forms(lists.context) == entry["context"]
     assert stored_forms(lists.generation) == entry["generation"]
     assert sum(op.weight_bytes for op in lists.context) / parallel.pp == entry["weights_bytes"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aicjax._results import InputError, UnsupportedModel
+from aicjax.compat import REFERENCE
 from aicjax.models import Parallel, Quantisation, check_parallel, infer_quantisation, load_model, op_lists
 from aicjax.models.families import FAMILIES
 from aicjax.ops import records
@@ -24,7 +25,7 @@ def build(model, parallel=Parallel(), backend="trtllm", nextn=0, explicit=None):
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry['model']}-tp{entry['tp']}cp{entry['cp']}")
 def test_op_list_matches_the_reference(entry):
     parallel = Parallel(*(entry[size] for size in SIZES))
-    model = load_model(entry["model"])
+    model = load_model(entry["model"], compat=REFERENCE)
     lists = op_lists(model, parallel, Quantisation(**entry["quant"]), entry["backend"], entry["nextn"])
     assert stored_forms(lists.context) == entry["context"]
     assert stored_forms(lists.generation) == entry["generation"]

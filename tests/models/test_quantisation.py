@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aicjax._results import DataError, InputError
+from aicjax.compat import REFERENCE
 from aicjax.hardware import load_system
 from aicjax.models import infer_quantisation, load_model, parse_config, resolve_quantisation
 
@@ -38,7 +39,7 @@ def test_resolved_formats_match_the_reference(row):
         role.removesuffix("_quant_mode"): mode for role, mode in json.loads(row["quant_override"] or "{}").items()
     }
     found = resolve_quantisation(
-        load_model(row["model"]), load_system(row["system"]), row["backend"], row["version"], explicit
+        load_model(row["model"], compat=REFERENCE), load_system(row["system"]), row["backend"], row["version"], explicit
     )
     assert {role: getattr(found, role) for role in ROLES} == {role: row[role] for role in ROLES}
 

@@ -58,13 +58,14 @@ def _experts(phase: Phase) -> Operators:
 
 
 def _decoder(phase: Phase, experts: Operators, *, whole_embedding: bool = False) -> Operators:
-    every, window = phase.every, _WINDOWS.get(phase.model.architecture)
+    model, every = phase.model, phase.every
+    window = _WINDOWS.get(model.architecture)
     return (
         *(() if window is None else (grouped_attention(phase, every / 2, window),)),
         phase.embedding(1 if whole_embedding else phase.parallel.tp),
         *grouped_attention_block(phase, every if window is None else every / 2),
         *experts,
-        *(() if phase.prefill else (phase.logits(),)),  # prefills of this family are priced without it
+        *(() if phase.prefill and model.compat.expert_prefill_without_head else (phase.logits(),)),
     )
 
 
