@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aicjax.explore import SearchResult as SearchResult
     from aicjax.explore import estimate as estimate
     from aicjax.explore import recommend as recommend
+    from aicjax.explore import run_experiments as run_experiments
     from aicjax.explore import search as search
     from aicjax.forward import BoundModel as BoundModel
     from aicjax.forward import StepCurves as StepCurves
@@ -55,7 +56,15 @@ _ROOMS = {
     "aicjax.forward": ("BoundModel", "StepCurves", "StepQueries", "bind"),
     "aicjax.hardware": ("System", "load_system", "system_names"),
     "aicjax.models": ("ModelConfig", "Parallel", "Quantisation", "load_model", "op_lists", "resolve_quantisation"),
-    "aicjax.explore": ("EstimateRequest", "SearchRequest", "SearchResult", "estimate", "recommend", "search"),
+    "aicjax.explore": (
+        "EstimateRequest",
+        "SearchRequest",
+        "SearchResult",
+        "estimate",
+        "recommend",
+        "run_experiments",
+        "search",
+    ),
     "aicjax.tables": ("resolve_version",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

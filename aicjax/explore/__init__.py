@@ -5,6 +5,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aicjax.explore.comparison import ExperimentsResult as ExperimentsResult
+    from aicjax.explore.comparison import run_experiments as run_experiments
     from aicjax.explore.point import EstimateResult as EstimateResult
     from aicjax.explore.point import estimate as estimate
     from aicjax.explore.request import EstimateRequest as EstimateRequest
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 _HOME = {
     "EstimateRequest": "request",
     "EstimateResult": "point",
+    "ExperimentsResult": "comparison",
     "Explanation": "result",
     "SearchRequest": "request",
     "SearchResult": "result",
     "TaskResult": "result",
     "estimate": "point",
     "recommend": "run",
+    "run_experiments": "comparison",
     "search": "run",
 }
 

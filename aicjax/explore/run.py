@@ -77,14 +77,24 @@ def recommend(request: SearchRequest | None = None, **fields: Any) -> SearchResu
         gpus *= 2
 
 
-def _run(request: SearchRequest, budget: Budget, grid: Grid) -> SearchResult:
+def run_experiment(name: str, request: SearchRequest) -> SearchResult:
+    """A search with a budget, one serving mode and one engine, as an experiment under a name of its own.
+
+    Raises:
+        AicjaxError: It cannot be planned: a bad input, or nothing to try.
+    """
+    assert request.total_gpus is not None
+    return _run(request, Budget(request.total_gpus, request.total_gpus), load_grid(request.grid), name)
+
+
+def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | None = None) -> SearchResult:
     backends = BACKENDS if request.backend == "auto" else (request.backend,)
     modes = ("agg", "disagg") if request.serving_mode == "auto" else (request.serving_mode,)
     evaluation = Evaluation()
     planned: dict[str, AggTask | DisaggTask | TaskResult] = {}
     for backend in backends:
         for mode in modes:
-            name = mode if len(backends) == 1 else f"{mode}_{backend}"
+            name = experiment or (mode if len(backends) == 1 else f"{mode}_{backend}")
             try:
                 planned[name] = _PLANNERS[mode](name, request, backend, budget, grid, evaluation)
             except AicjaxError as error:
