@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aicjax.models import Images, ModelConfig, Parallel
+from aicjax.models import Images, ModelConfig
 from aicjax.models.families.blocks import BYTES_16BIT
 from aicjax.ops.records import OpLists
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderMemory:
-    """What an encoder needs in each layout; ranks share out the images and each holds the whole encoder.
+    """What an encoder needs in each layout.
 
     Attributes:
         weights_bytes: Weights on one GPU, float64 [config].
@@ -46,16 +46,14 @@ class EncoderMemory:
         return np.maximum(used, self.floor_bytes)
 
 
-def bind_encoder(
-    model: ModelConfig, parallels: Sequence[Parallel], op_lists: Sequence[OpLists], constants: "MemoryConstants"
-) -> EncoderMemory | None:
-    """The encoder of a model in each layout; None for a model of text."""
+def bind_encoder(model: ModelConfig, op_lists: Sequence[OpLists], constants: "MemoryConstants") -> EncoderMemory | None:
+    """The encoder of a model in each layout; None for workers without one."""
     if not op_lists[0].encoder:
         return None
     facts = model.extra
     return EncoderMemory(
         weights_bytes=np.array([sum(op.weight_bytes for op in lists.encoder) for lists in op_lists]),
-        ranks=np.array([parallel.tp for parallel in parallels]),
+        ranks=np.array([lists.image_ranks for lists in op_lists]),
         patch_bytes=BYTES_16BIT * constants.encoder_values_per_patch * facts["vision_hidden_size"],
         token_bytes=BYTES_16BIT * facts["vision_out_hidden_size"] * facts["vision_projectors"],
         floor_bytes=constants.encoder_floor_bytes,

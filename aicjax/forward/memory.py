@@ -49,6 +49,7 @@ class MemorySplit:
         others_bytes: The runtime itself.
         capacity_bytes: Memory of the GPU.
         kv_budget_bytes: Room the engine gives the KV cache.
+        encoder_bytes: Weights and activations of the vision encoder, counted in those.
     """
 
     weights_bytes: np.ndarray
@@ -58,6 +59,7 @@ class MemorySplit:
     others_bytes: float
     capacity_bytes: float
     kv_budget_bytes: np.ndarray
+    encoder_bytes: np.ndarray | float = 0.0
 
     @property
     def total_bytes(self) -> np.ndarray:
@@ -132,14 +134,15 @@ class WorkerMemory:
         if phase not in STATIC_PHASES:
             raise InputError("phase", phase, f"one of {list(STATIC_PHASES)}")
         batch, isl, osl, prefix = (np.asarray(value, dtype=np.int64) for value in (batch, isl, osl, prefix))
-        isl = isl + _image_tokens(images)
+        isl = isl + (0 if images is None else images.prompt_tokens)
         if phase == "static_gen":
             tokens = draft_rows = batch * beam
         else:
             tokens, draft_rows = batch * (isl - prefix), 0
         longest = isl + (1 if phase == "static_ctx" else beam * osl) if max_seq_len is None else max_seq_len
         activations = self.activations(tokens, draft_rows)
-        return self._split(activations, batch, longest, self.kv_fraction(kv_fraction, static=True), images)
+        hosted = None if phase == "static_gen" else images
+        return self._split(activations, batch, longest, self.kv_fraction(kv_fraction, static=True), hosted)
 
     def inflight(
         self,
@@ -169,7 +172,7 @@ class WorkerMemory:
             images: Images of each request; their tokens come on top of the prompt.
         """
         batch, isl, osl, ctx_tokens = (np.asarray(value, dtype=np.int64) for value in (batch, isl, osl, ctx_tokens))
-        isl = isl + _image_tokens(images)
+        isl = isl + (0 if images is None else images.prompt_tokens)
         longest = isl + beam * osl
         if budget := int(self.constants.inflight_token_budget):
             activations = self.activations(budget, budget)
@@ -222,10 +225,11 @@ class WorkerMemory:
         fraction: np.ndarray,
         images: Images | None,
     ) -> MemorySplit:
-        weights, nccl = self.weights_bytes[:, None], self.nccl_bytes[:, None]
+        weights, nccl, encoder_bytes = self.weights_bytes[:, None], self.nccl_bytes[:, None], 0.0
         if self.encoder is not None and images is not None:
-            weights = weights + self.encoder.weights_bytes[:, None]
-            activations = activations + self.encoder.activations(batch, images)
+            encoder_weights, seen = self.encoder.weights_bytes[:, None], self.encoder.activations(batch, images)
+            weights, activations = weights + encoder_weights, activations + seen
+            encoder_bytes = encoder_weights + seen
         usable = (1 - self.constants.kv_reserved) * (1 - self.constants.kv_tolerance)
         non_kv = weights + activations + nccl + self.others_bytes
         return MemorySplit(
@@ -236,6 +240,7 @@ class WorkerMemory:
             others_bytes=self.others_bytes,
             capacity_bytes=self.capacity_bytes,
             kv_budget_bytes=self.kv_budget_bytes(non_kv, fraction[:, None], usable),
+            encoder_bytes=encoder_bytes,
         )
 
 
@@ -286,13 +291,8 @@ def bind_memory(
         nextn=nextn,
         version=version,
         constants=constants,
-        encoder=bind_encoder(model, parallels, op_lists, constants),
+        encoder=bind_encoder(model, op_lists, constants),
     )
-
-
-def _image_tokens(images: Images | None) -> int:
-    """Tokens that the images of a request add to its prompt."""
-    return 0 if images is None else images.count * images.tokens
 
 
 def _expert_workspace_bytes(model: ModelConfig, parallel: Parallel, constants: "MemoryConstants") -> float:

@@ -4,7 +4,10 @@
 from aicjax.models.checks import check_parallel as check_parallel
 from aicjax.models.families.vision import Images as Images
 from aicjax.models.families.vision import encoder_ops as encoder_ops
+from aicjax.models.families.vision import encoder_stages as encoder_stages
 from aicjax.models.families.vision import request_images as request_images
+from aicjax.models.families.vision import with_encoder as with_encoder
+from aicjax.models.families.vision import without_encoder as without_encoder
 from aicjax.models.kvcache import KvCache as KvCache
 from aicjax.models.kvcache import KvTerm as KvTerm
 from aicjax.models.large_ep import LargeEp as LargeEp

@@ -221,9 +221,11 @@ class OpLists:
     Attributes:
         context: Operators of a prefill, in order.
         generation: Operators of a decode step, in order.
-        encoder: Operators of a vision encoder; empty for text models.
+        encoder: Operators of a vision encoder; empty for workers without one.
+        image_ranks: Ranks that share out the images of a batch.
     """
 
     context: tuple[Op | Overlap | Fallback, ...]
     generation: tuple[Op | Overlap | Fallback, ...]
     encoder: tuple[Op, ...] = ()
+    image_ranks: int = 1

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A vision encoder in front of a dense or an expert decoder: Qwen3-VL."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from aicjax._results import DataError
 from aicjax.models.families import llama, moe
 from aicjax.models.families.base import Family, dense, mixture
-from aicjax.models.families.vision import encoder_ops
+from aicjax.models.families.vision import with_encoder
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
@@ -42,8 +41,7 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
 
 def _op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
     text = moe if model.is_moe else llama
-    lists = text.op_lists(model, parallel, quantisation, backend, nextn)
-    return dataclasses.replace(lists, encoder=encoder_ops(model, parallel.tp))
+    return with_encoder(text.op_lists(model, parallel, quantisation, backend, nextn), model, parallel.tp)
 
 
 QWEN3VL, QWEN3VL_MOE = (

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vision encoder of a multimodal model: its operators, and what an image costs in patches and tokens."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from aicjax._results import InputError
 from aicjax.models.families.blocks import BYTES_16BIT
 from aicjax.models.model import ModelConfig
-from aicjax.ops.records import AllReduce, Elementwise, EncoderAttention, Gemm, Nccl, Op
+from aicjax.ops.records import AllReduce, Elementwise, EncoderAttention, Gemm, Nccl, Op, OpLists
+
+_ON_TOKENS = ("encoder_projector", "encoder_dp")  # names of operators on merged patches begin so
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Images:
     count: int
     patches: int
     tokens: int
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that all of them add to the prompt."""
+        return self.count * self.tokens
 
 
 def request_images(model: ModelConfig, count: int, height: int, width: int) -> Images:
@@ -39,6 +47,23 @@ def request_images(model: ModelConfig, count: int, height: int, width: int) -> I
     block = model.extra["vision_patch_size"] * merge
     tokens = max(1, round(height / block)) * max(1, round(width / block))  # half to even, as engines round
     return Images(count, tokens * merge**2, tokens)
+
+
+def with_encoder(lists: OpLists, model: ModelConfig, tp: int, *, data_parallel: bool = True) -> OpLists:
+    """The lists of a worker that hosts the encoder; arguments and errors as `encoder_ops`."""
+    ops = encoder_ops(model, tp, data_parallel=data_parallel)
+    return dataclasses.replace(lists, encoder=ops, image_ranks=tp if data_parallel else 1)
+
+
+def without_encoder(lists: OpLists) -> OpLists:
+    """The lists of a worker of the language model alone."""
+    return dataclasses.replace(lists, encoder=(), image_ranks=1)
+
+
+def encoder_stages(ops: tuple[Op, ...]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The operators of an encoder that run on the patches of an image, and those that run on its tokens."""
+    on_tokens = tuple(op for op in ops if op.name.startswith(_ON_TOKENS))
+    return tuple(op for op in ops if op not in on_tokens), on_tokens
 
 
 def encoder_ops(model: ModelConfig, tp: int, *, data_parallel: bool = True) -> tuple[Op, ...]:
