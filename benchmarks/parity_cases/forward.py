@@ -9,17 +9,17 @@ import numpy as np
 
 from aicjax._results import AicjaxError
 from aicjax.forward.bound import StepCurves, bind
-from aicjax.hardware import load_system
+from aicjax.forward.encoder import encoder_times
+from aicjax.hardware import System, load_system
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
 from aicjax.serving.static import decode_samples
 from aicjax.tables import resolve_version
-from benchmarks.parity_cases.comparison import NO_DATA, REFUSED, Comparison, outcome_of, stored_outcome
+from benchmarks.parity_cases.comparison import NO_DATA, Comparison, outcome_of, stored_outcome
 from benchmarks.parity_cases.stored import StoredRows
-from benchmarks.parity_cases.workers import ROLES, TABLES, WORKER, StoredWorker, stored_worker
+from benchmarks.parity_cases.workers import IMAGES, ROLES, TABLES, WORKER, StoredWorker, stored_images, stored_worker
 
 _STRIDE = 32
-_UNMODELLED_PHASES = ("encoder",)
 
 
 class Term(NamedTuple):
@@ -41,7 +41,6 @@ class Term(NamedTuple):
 def forward(rows: StoredRows) -> Comparison:
     """Latency of every pass, and of each of its operators; one call for each (system, backend, version, mode)."""
     comparison = Comparison(stored_outcome(rows["error"]))
-    comparison.fail(np.isin(rows["phase"], _UNMODELLED_PHASES), REFUSED)
     for (*tables, mode), at in rows.groups(*TABLES, "database_mode"):
         _compare_group(rows, at[comparison.answered[at]], (tables[0], tables[1], tables[2]), mode, comparison)
     return comparison
@@ -68,7 +67,9 @@ def _compare_group(
     for role in ROLES:
         formats = np.array([getattr(workers[c].quantisation, role) for c in config[at]], object)
         comparison.same(at, f"{role}_quant", rows[f"{role}_quant"][at], formats)
-    coordinates = Coordinates()
+    encoder = rows["phase"][at] == "encoder"
+    _compare_encoder(rows, at[encoder], where, mode, config, workers, comparison)
+    at, coordinates = at[~encoder], Coordinates()
     terms = [term for phase in _PHASES for term in _PHASES[phase](rows, at[rows["phase"][at] == phase], coordinates)]
     curves = bind(*where, [worker.operators for worker in workers], mode=mode).evaluate(coordinates.queries())
     _compare_totals(rows, at, config, terms, curves, comparison)
@@ -98,14 +99,45 @@ def _compare_operators(
                 name = term.label or name
                 found[row][name] = found[row].get(name, 0.0) + weight * ms
     for row in at[comparison.answered[at]].tolist():
-        stored, ours = json.loads(str(rows["per_op_json"][row]) or "{}"), found[row]
-        for name in stored.keys() | ours.keys():
-            comparison.number(np.array([row]), name, stored.get(name, 0.0), ours.get(name, 0.0))
+        _compare_names(rows, row, found[row], comparison)
+
+
+def _compare_names(rows: StoredRows, row: int, ours: dict[str, float], comparison: Comparison) -> None:
+    """Operators of one row, by name."""
+    stored = json.loads(str(rows["per_op_json"][row]) or "{}")
+    for name in stored.keys() | ours.keys():
+        comparison.number(np.array([row]), name, stored.get(name, 0.0), ours.get(name, 0.0))
+
+
+def _compare_encoder(
+    rows: StoredRows,
+    at: np.ndarray,
+    where: tuple[System, str, str],
+    mode: str,
+    config: np.ndarray,
+    workers: Sequence[StoredWorker],
+    comparison: Comparison,
+) -> None:
+    """The pass of a vision encoder; one call for each size of images."""
+    for (model, *sides), members in rows.take(at).groups("model", *IMAGES):
+        here, images = at[members], stored_images(model, *sides)
+        assert images is not None, "an encoder runs on images"
+        layouts, batches = np.unique(config[here]), np.unique(rows["batch"][here])
+        op_lists = [workers[layout].operators for layout in layouts]
+        times = encoder_times(*where, op_lists, images, batches, mode=mode)
+        for row in here.tolist():
+            cell = int(np.searchsorted(layouts, config[row])), int(np.searchsorted(batches, rows["batch"][row]))
+            comparison.fail(np.array([row])[np.isnan(times.latency_ms[cell])], NO_DATA)
+            comparison.number(np.array([row]), "latency_ms", rows["latency_ms"][row], times.latency_ms[cell])
+            spent = times.breakdown(*cell)
+            _compare_names(rows, row, dict(zip(spent.names, spent.latency_ms.tolist(), strict=True)), comparison)
 
 
 def _context(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
-    """A prefill of the whole batch."""
-    batch, new, prefix = rows["batch"][at], rows["isl"][at] - rows["prefix"][at], rows["prefix"][at]
+    """A prefill of the whole batch; images lengthen the prompts."""
+    images = [stored_images(*key) for key in zip(*(rows[n][at].tolist() for n in ("model", *IMAGES)), strict=True)]
+    seen = np.array([0 if image is None else image.prompt_tokens for image in images], np.int64)
+    batch, new, prefix = rows["batch"][at], rows["isl"][at] + seen - rows["prefix"][at], rows["prefix"][at]
     once = np.ones(len(at))
     yield Term(at, coordinates.context_rest(batch, new, prefix), once)
     yield Term(at, coordinates.context_attention(batch, new, prefix), once)

@@ -57,6 +57,10 @@ class StoredRows:
         """Some rows: positions or a mask."""
         return type(self)({name: values[rows] for name, values in self._columns.items()}, self.directory)
 
+    def with_column(self, name: str, values: np.ndarray) -> Self:
+        """The rows with one more column."""
+        return type(self)({**self._columns, name: values}, self.directory)
+
     def meets(self, conditions: Conditions) -> np.ndarray:
         """Which rows meet all conditions, bool [row]; a column that is not there excludes nothing."""
         meets = np.ones(len(self), bool)

@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers that stored rows are about: model, number formats and layout, as operators."""
 
+import functools
 import json
 from typing import Any, NamedTuple
 
 from aicjax.compat import REFERENCE
 from aicjax.hardware import load_system
-from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
+from aicjax.models import (
+    Images,
+    ModelConfig,
+    Parallel,
+    Quantisation,
+    load_model,
+    op_lists,
+    request_images,
+    resolve_quantisation,
+)
 from aicjax.models.large_ep import LargeEp
 from aicjax.ops.records import OpLists
 from aicjax.tables import resolve_version
@@ -14,6 +24,7 @@ from aicjax.tables import resolve_version
 SIZES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
 ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
 TABLES = ("system", "backend", "version")
+IMAGES = ("num_images", "image_height", "image_width")
 WORKER = ("model", "quant_override", "moe_comm", *SIZES, "nextn")
 
 
@@ -38,3 +49,9 @@ def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...]) -> StoredW
     exchange = LargeEp(**json.loads(libraries), nodes=nodes) if libraries else None
     operators = op_lists(model, layout, quantisation, backend, nextn, exchange)
     return StoredWorker(model, quantisation, layout, operators)
+
+
+@functools.cache
+def stored_images(model_name: str, count: int, height: int, width: int) -> Images | None:
+    """Images of a request, from the columns `IMAGES`; None for a request of text."""
+    return request_images(load_model(model_name), count, height, width) if count else None
