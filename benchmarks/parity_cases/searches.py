@@ -99,7 +99,8 @@ def _compare_feasible(rows: StoredRows, at: np.ndarray, comparison: Comparison) 
             parts = result.by_backend.values()
             return next(part.feasible for part in parts if (part.serving_mode, part.backend) == (mode, backend))
 
-        ranking = Ranking((GROUP[mode],), _KEPT_BY[mode], ("tokens/s/gpu",), targets=mode == "agg")
+        group = (GROUP[mode],) if mode == "agg" else ()  # the best replicas of all layouts compete for a target
+        ranking = Ranking(group, _KEPT_BY[mode], ("tokens/s/gpu",), targets=mode == "agg")
         _compare_search(rows, at[members], search, pick, mode, ranking, comparison)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from aicjax._results import AicjaxError
 from aicjax._units import GIB
-from aicjax.explore import EstimateRequest
+from aicjax.explore import SearchRequest
 from aicjax.explore.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
 from aicjax.explore.columns import DECIMALS
 from aicjax.explore.evaluation import Evaluation
@@ -45,7 +45,7 @@ def static(rows: StoredRows) -> Comparison:
         engine, sweeps = Evaluation(), []
         point = ("mode", "isl", "osl", "prefix", "stride", "latency_correction")
         for (mode, isl, osl, prefix, stride, correction), members in rows.take(at).groups(*point):
-            request = EstimateRequest(
+            request = SearchRequest(
                 model_path=model,
                 system=system,
                 backend=backend,
