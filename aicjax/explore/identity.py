@@ -19,7 +19,7 @@ def identity(deployment: Deployment) -> dict[str, Any]:
     load = deployment.load
     return {
         "model": deployment.model.name,
-        "isl": load.isl,
+        "isl": load.text_tokens,
         "osl": load.osl,
         "prefix": load.prefix,
         **{role: getattr(deployment.quantisation, role) for role in _FORMATS},

@@ -9,6 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from aicjax import quant
 from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
+from aicjax.explore.image_fields import ImageFields
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
@@ -29,7 +30,7 @@ Milliseconds = Annotated[float, Field(gt=0)]
 DatabaseMode = Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"]
 
 
-class _Request(BaseModel):
+class _Request(ImageFields):
     """Base of the requests: closed set of names, finite numbers, every refusal an `InputError` of one line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())

@@ -5,14 +5,27 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from aicjax._results import AicjaxError, InputError
 from aicjax.constants import Constants, load_constants
 from aicjax.explore.request import EstimateRequest, SearchRequest, check_accepted
 from aicjax.explore.result import Refusal
 from aicjax.explore.space import Role
+from aicjax.forward.encoder import EncoderTimes, encoder_times
 from aicjax.forward.memory import WorkerMemory, bind_memory
 from aicjax.hardware import System, load_system
-from aicjax.models import ModelConfig, Parallel, Quantisation, load_model, op_lists, resolve_quantisation
+from aicjax.models import (
+    ModelConfig,
+    Parallel,
+    Quantisation,
+    load_model,
+    op_lists,
+    request_images,
+    resolve_quantisation,
+    with_encoder,
+    without_encoder,
+)
 from aicjax.ops.records import OpLists
 from aicjax.serving.backends import BackendRules, load_backend
 from aicjax.serving.load import Load
@@ -35,6 +48,8 @@ class Deployment:
         load: The requests.
         database_mode: How operators without measurements are answered.
         attention_backend: Attention kernel to prefer.
+        hosts_encoder: Whether the vision encoder runs on these workers.
+        encoder_dp: Whether their ranks then share out the images, rather than slices of the encoder.
     """
 
     role: Role
@@ -48,6 +63,8 @@ class Deployment:
     load: Load
     database_mode: str
     attention_backend: str | None
+    hosts_encoder: bool = False
+    encoder_dp: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,12 +85,25 @@ class Worker:
     memory: WorkerMemory
     refused: tuple[Refusal, ...]
 
+    def encoder(self, batches: ArrayLike) -> EncoderTimes | None:
+        """The vision encoder of each layout over batches; None where it does not run on these workers."""
+        at, images = self.deployment, self.deployment.load.images
+        if not at.hosts_encoder or images is None:
+            return None
+        where = at.system, at.backend, at.version
+        return encoder_times(*where, self.op_lists, images, batches, mode=at.database_mode, constants=at.constants)
+
 
 def resolve_load(request: SearchRequest | EstimateRequest, model: ModelConfig) -> Load:
     """The requests of a search, with the draft depth of the checkpoint where `nextn` is `auto`."""
     nextn = model.draft_layers if request.nextn == "auto" else int(request.nextn)
     check_accepted(nextn, request.nextn_accepted)
-    return Load(request.isl, request.osl, request.cached_tokens, nextn, request.nextn_accepted or 0.0)
+    images = None
+    if request.has_images:
+        sides = request.image_height, request.image_width
+        images = request_images(model, request.num_images_per_request, *sides)
+    isl = request.isl + (0 if images is None else images.prompt_tokens)
+    return Load(isl, request.osl, request.cached_tokens, nextn, request.nextn_accepted or 0.0, images)
 
 
 def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -> Deployment:
@@ -110,6 +140,8 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         load=resolve_load(request, model),
         database_mode=request.database_mode,
         attention_backend=request.attention_backend,
+        hosts_encoder=request.has_images and role != "decode" and not request.enable_epd,
+        encoder_dp=request.enable_encoder_dp,
     )
 
 
@@ -124,9 +156,7 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
     refusals = list(refused)
     for layout in layouts:
         try:
-            lists.append(
-                op_lists(deployment.model, layout, deployment.quantisation, deployment.backend, deployment.load.nextn)
-            )
+            lists.append(_operators(deployment, layout))
         except InputError as error:
             refusals.append(Refusal.of(layout, deployment.role, error))
         else:
@@ -145,6 +175,15 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
         deployment.load.nextn,
     )
     return Worker(deployment, tuple(kept), tuple(lists), memory, tuple(refusals))
+
+
+def _operators(deployment: Deployment, layout: Parallel) -> OpLists:
+    """Operators of one layout, with the vision encoder where the workers host it."""
+    model = deployment.model
+    lists = op_lists(model, layout, deployment.quantisation, deployment.backend, deployment.load.nextn)
+    if not deployment.hosts_encoder:
+        return without_encoder(lists)
+    return with_encoder(lists, model, layout.tp, data_parallel=deployment.encoder_dp)
 
 
 def _nothing_to_try(deployment: Deployment, refusals: Sequence[Refusal]) -> AicjaxError:

@@ -3,17 +3,20 @@
 
 from dataclasses import dataclass
 
+from aicjax.models import Images
+
 
 @dataclass(frozen=True)
 class Load:
     """The requests of one serving estimate, all alike.
 
     Attributes:
-        isl: Prompt tokens, vision tokens included.
+        isl: Prompt tokens, those of images included.
         osl: Output tokens.
         prefix: Prompt tokens served from the cache; less than `isl`.
         nextn: Draft tokens that a decode step verifies beside its own.
         accepted: Mean accepted drafts of a step, from 0 to `nextn`.
+        images: Images of a request; None for requests of text.
     """
 
     isl: int
@@ -21,6 +24,12 @@ class Load:
     prefix: int = 0
     nextn: int = 0
     accepted: float = 0.0
+    images: Images | None = None
+
+    @property
+    def text_tokens(self) -> int:
+        """Prompt tokens of text."""
+        return self.isl - (0 if self.images is None else self.images.prompt_tokens)
 
     @property
     def new_tokens(self) -> int:
