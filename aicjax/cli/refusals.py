@@ -10,7 +10,6 @@ _AFD = "left out: attention-FFN disaggregation is not modelled"
 _DEPLOY = "left out: deployment files are not generated"
 
 COMMANDS = {
-    "exp": "search, recommend or estimate: experiment files are not read",
     "generate": "search, recommend or estimate: deployment files are not generated",
 }
 FLAGS = {

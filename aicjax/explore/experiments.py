@@ -100,14 +100,13 @@ def _checked(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     foreign = {"disagg": keys.OF_ONE_WORKER, "agg": (*keys.DISAGG_NAMES, *decode_too)}.get(str(mode), ())
     for key in foreign:
         if stated.get(key) not in keys.UNSET:
-            raise InputError(
-                f"{place}.{key}", stated[key], f"left out where serving_mode is {mode}: {_HINTS[str(mode)]}"
-            )
+            reason = f"left out where serving_mode is {mode}: {_HINTS[str(mode)]}"
+            raise InputError(f"{place}.{key}", stated[key], reason)
     for key, default in keys.SAME_AS_PREFILL.items() if mode == "disagg" else ():
         own, other = stated.get(f"decode_{key}"), stated.get(f"prefill_{key}") or default
         if own and own != other:
             raise InputError(f"{place}.decode_{key}", own, f"that of the prefill workers, {other}")
-    dropped = {*keys.ASKS_NOTHING, *foreign, *decode_too}
+    dropped: set[str] = {*keys.ASKS_NOTHING, *foreign, *decode_too}
     return {key: value for key, value in stated.items() if value is not None and key not in dropped}
 
 

@@ -7,6 +7,7 @@ disaggregated experiment states its model and engine once for both roles.
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -54,9 +55,9 @@ def flatten(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: An unknown profile, or more than one.
     """
-    config = stated.get("config") or {}
+    config: Mapping[str, Any] = stated.get("config") or {}
     disagg = stated.get("serving_mode") == "disagg"
-    flat = {key: value for key, value in stated.items() if key not in _MARKS}
+    flat: dict[str, Any] = {key: value for key, value in stated.items() if key not in _MARKS}
     flat |= _formats(place, stated.get("profiles") or ())
     if disagg:
         flat = dict(_spread(flat))
@@ -97,4 +98,4 @@ def _worker_key(role: str, name: str) -> str:
 
 def _accepted(nextn: int, rates: Sequence[float]) -> float:
     """Mean accepted drafts of a step, from the chance of each draft to be accepted after those before it."""
-    return math.fsum(itertools.accumulate(rates[:nextn], lambda chance, rate: chance * rate))
+    return math.fsum(itertools.accumulate(rates[:nextn], operator.mul))

@@ -25,7 +25,7 @@ def print_result(result: SearchResult, console: Console) -> None:
     for task in result.tasks.values():
         if frames.length(task.best):
             rows = summary.top_rows(task, result.request)
-            print_top(console, _title(task, result), rows, with_backend=task.backend == "auto")
+            print_top(console, title(task, result), rows, with_backend=task.backend == "auto")
     reasons = {name: str(error).removeprefix(f"{name}: ") for name, error in result.errors.items()}
     print_lines(console, (f"{name}, no configuration: {reason}" for name, reason in reasons.items()))
 
@@ -59,6 +59,7 @@ def _markers(names: list[str]) -> dict[str, str]:
     return {name: str(number) for number, name in enumerate(names, start=1)}
 
 
-def _title(task: TaskResult, result: SearchResult) -> str:
+def title(task: TaskResult, result: SearchResult) -> str:
+    """The line above a top list."""
     order = "by fewest GPUs" if summary.budget(result.request) is None else "by tokens/s/gpu"
     return f"{task.name}, {order}" if task.meets_target else f"{task.name}: misses the limit, nearest first"

@@ -5,9 +5,11 @@ import csv
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from aicjax._results import InputError
 from aicjax.explore import frame as frames
+from aicjax.explore.comparison import ExperimentsResult
 from aicjax.explore.frame import Frame
 from aicjax.explore.result import SearchResult
 from aicjax.report import manifest
@@ -32,15 +34,39 @@ def save(result: SearchResult, directory: Path) -> Path:
     """
     content = manifest.of_result(result)
     folder = directory / _folder_name(result, content)
+    _write(result, content, folder, folder)
+    return folder
+
+
+def save_experiments(result: ExperimentsResult, directory: Path) -> Path:
+    """Writes one folder for an experiment file, with a folder for each experiment and its manifest in it.
+
+    Args:
+        result: What to write.
+        directory: Where the file's folder goes; made if missing.
+
+    Returns:
+        The file's folder.
+
+    Raises:
+        InputError: The folder cannot be written.
+    """
+    contents = {name: manifest.of_result(search) for name, search in result.results.items()}
+    folder = directory / f"{Path(result.experiments.source).stem}_{_digest(contents)}"
+    for name, search in result.results.items():
+        _write(search, contents[name], folder, folder / name)
+    return folder
+
+
+def _write(result: SearchResult, content: dict[str, Any], folder: Path, manifest_folder: Path) -> None:
     try:
         for name, task in {**result.by_backend, **result.tasks}.items():
             if frames.length(task.best):
                 _write_experiment(folder / name, task.best, task.pareto, inclusive_tpot=result.request.inclusive_tpot)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / manifest.FILE_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        manifest_folder.mkdir(parents=True, exist_ok=True)
+        (manifest_folder / manifest.FILE_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise InputError("save_dir", str(directory), f"a folder that can be written ({error.strerror})") from None
-    return folder
+        raise InputError("save_dir", str(folder.parent), f"a folder that can be written ({error.strerror})") from None
 
 
 def _write_experiment(folder: Path, best: Frame, pareto: Frame, *, inclusive_tpot: bool) -> None:
@@ -55,9 +81,12 @@ def _write_experiment(folder: Path, best: Frame, pareto: Frame, *, inclusive_tpo
 
 def _folder_name(result: SearchResult, content: dict) -> str:
     request = result.request
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     model = Path(request.model_path).name
     return (
         f"{model}_{request.system}_{request.backend}_isl{request.isl}_osl{request.osl}"
-        f"_ttft{int(request.ttft)}_tpot{int(request.tpot)}_{digest}"
+        f"_ttft{int(request.ttft)}_tpot{int(request.tpot)}_{_digest(content)}"
     )
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

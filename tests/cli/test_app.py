@@ -11,7 +11,7 @@ from aicjax.cli import refusals
 from aicjax.cli.app import EXIT_INTERNAL, EXIT_INTERRUPTED, run
 from aicjax.cli.search import command as search_command
 
-COMMANDS = ("search", "recommend", "estimate", "query", "support", "db")
+COMMANDS = ("search", "recommend", "estimate", "exp", "query", "support", "db")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -62,7 +62,8 @@ def test_module_runs_as_a_program():
         ("query gemm --system h200_sxm -m 0 -n 1 -k 1", ["tokens", "at least 1"]),
         ("query gemm --system h200 -m 1 -n 1 -k 1", ["system", "h200", "h200_sxm"]),
         ("query gemm --system h200_sxm -m 1 -n 1 -k 1 --quant-mode fp9", ["quant-mode", "fp9", "fp8"]),
-        ("cli exp --yaml-path x", ["exp", "experiment files"]),
+        ("cli exp --yaml-path nowhere.yaml", ["yaml_path", "nowhere.yaml"]),
+        ("exp", ["yaml_path"]),
         ("search --model m --deployment-target=dynamo-j2", ["--deployment-target", "left out"]),
     ],
 )
@@ -80,7 +81,7 @@ def test_mistake_is_one_line_and_exit_2(line: str, parts: list[str], capsys: pyt
 def test_refused_flags_are_no_flags_of_ours(flag: str, capsys: pytest.CaptureFixture[str]):
     assert run(["search", flag, "1"]) == 2
     assert flag in capsys.readouterr().err
-    for command in COMMANDS[:3]:
+    for command in COMMANDS[:4]:
         run([command, "--help"])
         assert f"{flag} " not in capsys.readouterr().out
 

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aicjax exp`: the searches of an experiment file, compared."""
+
+import json as json_text
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Context
+
+from aicjax._results import InputError
+from aicjax.cli import options
+from aicjax.cli.options import flag, switch
+from aicjax.cli.output import Output
+
+
+def command(
+    ctx: Context,
+    yaml_path: Annotated[
+        Path | None, flag("--yaml-path", metavar="FILE", text="YAML file: names of experiments and what each searches.")
+    ] = None,
+    attention_backend: options.AttentionBackend = None,
+    inclusive_tpot: Annotated[
+        bool, switch("--inclusive-tpot", panel="Output", text="Report TPOT with the first token counted in.")
+    ] = False,
+    top_n: options.TopN = None,
+    save_dir: options.SaveDir = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Run the experiments of a file and compare them: several models, systems, engines or workloads in one table.
+
+    Exit codes: 0 found, 2 bad input, 3 nothing meets its limits, 4 no measured data.
+    """
+    given = options.given(ctx)
+    output = Output.take(given)
+    if yaml_path is None:
+        raise InputError("yaml_path", None, "given")
+    del given["yaml_path"]
+
+    from aicjax.explore import run_experiments
+    from aicjax.report import comparison
+    from aicjax.report.console import stdout_console
+    from aicjax.report.progress import shown_when_slow
+    from aicjax.report.save import save_experiments
+
+    with shown_when_slow(f"searching the experiments of {yaml_path}"):
+        result = run_experiments(yaml_path, **given)
+    for name, reason in result.experiments.skipped.items():
+        print(f"aicjax: experiment {name} is skipped: {reason}", file=sys.stderr)
+    meets = result.chosen is not None and result.tasks[result.chosen].meets_target
+    if output.json:
+        print(json_text.dumps(comparison.as_dict(result), indent=2, allow_nan=False))
+    elif output.quiet:
+        if meets:
+            print(comparison.headline(result))
+    else:
+        comparison.print_experiments(result, stdout_console(plain=output.no_color))
+    if output.save_dir is not None:
+        print(f"saved in {save_experiments(result, output.save_dir)}", file=sys.stderr)
+    result.require()
