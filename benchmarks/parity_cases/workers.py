@@ -44,7 +44,7 @@ def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...]) -> StoredW
     version = resolve_version(system, backend, stored_version)
     model, layout, hardware = load_model(model_name, compat=REFERENCE), Parallel(*sizes), load_system(system)
     explicit = {role.removesuffix("_quant_mode"): mode for role, mode in json.loads(override or "{}").items()}
-    quantisation = resolve_quantisation(model, hardware, backend, version, explicit)
+    quantisation = resolve_quantisation(model, hardware, backend, version, explicit, large_ep=bool(libraries))
     nodes = -(-layout.moe_ep // hardware.gpus_per_node)
     exchange = LargeEp(**json.loads(libraries), nodes=nodes) if libraries else None
     operators = op_lists(model, layout, quantisation, backend, nextn, exchange)
