@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aicjax.explore.columns import DECIMALS
 from aicjax.explore.targets import Targets
+from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import Verdict
 from aicjax.models import Parallel
 from aicjax.serving.load import Load
@@ -48,6 +49,8 @@ class AggPoints:
         memory_bytes: Memory of one GPU.
         verdict: Codes of `Verdict`.
         outcome: Codes of `Outcome`, int8.
+        encoder: Times of the vision encoder, in the latencies; None without one.
+        encoder_bytes: Its part of the memory.
     """
 
     load: Load
@@ -60,11 +63,20 @@ class AggPoints:
     memory_bytes: NDArray[np.float64]
     verdict: NDArray[np.int8]
     outcome: NDArray[np.int8]
+    encoder: EncoderTimes | None = None
+    encoder_bytes: NDArray[np.float64] | float = 0.0
 
     @property
     def gpus(self) -> Ints:
         """GPUs of a worker [layout]."""
         return np.array([layout.gpus for layout in self.layouts])
+
+    @property
+    def encoder_ms(self) -> NDArray[np.float64]:
+        """Latency of the vision encoder over the images of a batch, in the others; 0 without one."""
+        if self.encoder is None:
+            return np.zeros_like(self.ttft_ms)
+        return np.broadcast_to(self.encoder.latency_ms[..., None], self.ttft_ms.shape)
 
     @property
     def output_tokens(self) -> int:

@@ -19,6 +19,7 @@ from aicjax.explore.roles import Worker
 from aicjax.forward.bound import StepCurves, point_bucket
 from aicjax.serving.agg import AggCurves, AggEstimate, AggGather, AggSetting, agg_points
 from aicjax.serving.coordinates import Coordinates, Places
+from aicjax.serving.encoder import after_encoder
 from aicjax.serving.plan import AggPlan, plan_agg
 
 _KERNEL = functools.partial(jax.jit, static_argnames="littles_law_cap")(agg_points)
@@ -86,28 +87,35 @@ def sweep_points(
     """
     load, plan, memory = sweep.worker.deployment.load, sweep.plan, sweep.worker.memory
     estimate = _estimates(sweep, curves, rows)
-    ttft_ms, tpot_ms, request_latency_ms, seq_per_s = (np.asarray(values, np.float64) for values in estimate)
+    estimate = AggEstimate(*(np.asarray(values, np.float64) for values in estimate))
+    encoder = sweep.worker.encoder(plan.batch[:, 0])
+    if encoder is not None:
+        replicas = np.array([layout.pp * layout.dp for layout in sweep.worker.layouts])[:, None, None]
+        estimate = after_encoder(estimate, encoder.latency_ms[..., None], plan.batch[:, :1], replicas)
     split = memory.inflight(
         plan.batch.ravel(),
-        load.isl,
+        load.text_tokens,
         load.osl,
         plan.ctx_tokens.ravel(),
         max_seq_len=max_seq_len,
         kv_fraction=kv_fraction,
+        images=load.images,
     )
-    shape = ttft_ms.shape
-    verdict = np.broadcast_to(split.verdict, (shape[0], plan.batch.size)).reshape(shape)
+
+    def grid(values: NDArray | float) -> NDArray:
+        return np.broadcast_to(values, (len(rows), plan.batch.size)).reshape(len(rows), *plan.batch.shape)
+
+    verdict = grid(split.verdict)
     return AggPoints(
         load=load,
         plan=plan,
         layouts=sweep.worker.layouts,
-        ttft_ms=ttft_ms,
-        tpot_ms=tpot_ms,
-        request_latency_ms=request_latency_ms,
-        seq_per_s=seq_per_s,
-        memory_bytes=np.broadcast_to(split.total_bytes, (shape[0], plan.batch.size)).reshape(shape),
+        **estimate._asdict(),
+        memory_bytes=grid(split.total_bytes),
         verdict=verdict,
-        outcome=outcomes(load, plan, ~np.isfinite(request_latency_ms), verdict),
+        outcome=outcomes(load, plan, ~np.isfinite(estimate.request_latency_ms), verdict),
+        encoder=encoder,
+        encoder_bytes=grid(split.encoder_bytes),
     )
 
 
@@ -138,8 +146,8 @@ def agg_frame(
         "ttft": pick(points.ttft_ms),
         "tpot": tpot_ms,
         "request_latency": pick(points.request_latency_ms),
-        "encoder_latency": 0.0,
-        "encoder_memory": 0.0,
+        "encoder_latency": pick(points.encoder_ms),
+        "encoder_memory": pick(np.broadcast_to(points.encoder_bytes, points.ttft_ms.shape)) / GIB,
         "seq/s": seq_per_s,
         "seq/s/gpu": seq_per_s / gpus,
         "tokens/s": tokens_per_s,

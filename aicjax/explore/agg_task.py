@@ -19,7 +19,7 @@ from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, TaskResult
 from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_points
-from aicjax.explore.step_times import agg_steps
+from aicjax.explore.step_times import agg_steps, encoder_step
 from aicjax.explore.targets import sweep_targets
 from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
@@ -95,7 +95,7 @@ class AggTask:
         worker, evaluated = self.space.worker, np.flatnonzero(points.outcome == Outcome.EVALUATED)
         if len(evaluated) == 0:
             if (points.outcome == Outcome.MISSING).any():
-                return None, missing_error(self.name, worker, curves, rows)
+                return None, missing_error(self.name, worker, curves, rows, points.encoder)
             return nothing_fits(self.name, worker, self._least_memory)
         limits = Limits.of(self.request)
         latencies = (v.ravel()[evaluated] for v in (points.ttft_ms, points.tpot_ms, points.request_latency_ms))
@@ -103,7 +103,8 @@ class AggTask:
         config, at = divmod(int(evaluated[position]), points.plan.batch.size)
         batch, ctx = points.plan.batch.ravel()[at], points.plan.ctx_tokens.ravel()[at]
         where = f"{points.layouts[config].label}, batch {batch}, ctx_tokens {ctx}"
-        alone_ms = static_points(self.alone, curves, rows).context_ms
+        alone = static_points(self.alone, curves, rows)
+        alone_ms = alone.encoder_ms + alone.context_ms
         alone_ms = float(np.nanmin(alone_ms)) if np.isfinite(alone_ms).any() else np.inf
         shortfall = latency_shortfall(limits, limit, share, alone_ms, where)
         return shortfall, shortfall.error(self.name)
@@ -112,11 +113,12 @@ class AggTask:
         load = self.space.worker.deployment.load
         return memory.inflight(
             [batch],
-            load.isl,
+            load.text_tokens,
             load.osl,
             [ctx_tokens],
             max_seq_len=self.request.max_seq_len,
             kv_fraction=self.request.free_gpu_memory_fraction,
+            images=load.images,
         )
 
     def _least_memory(self, memory: WorkerMemory) -> MemorySplit:
@@ -137,7 +139,7 @@ class AggTask:
             next_batch=next_batch,
             next_batch_reason=reason,
             concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
-            steps=agg_steps(self.sweep, curves, positions[config], at, ctx),
+            steps=encoder_step(points.encoder, config, at) + agg_steps(self.sweep, curves, positions[config], at, ctx),
         )
 
     def _next_batch(self, points: AggPoints, config: int, at: int, ctx: int, budgets) -> tuple[str, str, int | None]:

@@ -19,10 +19,11 @@ from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, MemoryUse, StepTimes, TaskResult
 from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.explore.static_sweep import StaticSweep, fitting, plan_static_sweep, static_frame, static_points
-from aicjax.explore.step_times import static_steps
+from aicjax.explore.step_times import encoder_step, static_steps
 from aicjax.explore.targets import sweep_targets
 from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
+from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, WorkerMemory
 
 
@@ -38,6 +39,7 @@ class _Side:
         correction: Factor on its latencies.
         evaluated: Points evaluated.
         missing: Whether points without data were passed over.
+        encoder: Times of the vision encoder; None without one.
     """
 
     sweep: StaticSweep
@@ -47,13 +49,15 @@ class _Side:
     correction: float
     evaluated: int
     missing: bool
+    encoder: EncoderTimes | None
 
     def steps(self, role: str, row: dict, prefix: str) -> tuple[StepTimes, ...]:
         """Operators behind the worker of a replica."""
         config = self.positions[_config(self.sweep, row, prefix)]
         batch = int(np.flatnonzero(self.sweep.batches == row[f"{prefix}bs"])[0])
-        worker = f"{role} worker, "
-        return static_steps(self.sweep, self.curves, config, batch, correction=self.correction, worker=worker)
+        named = {"correction": self.correction, "worker": f"{role} worker, "}
+        steps = encoder_step(self.encoder, _config(self.sweep, row, prefix), batch, **named)
+        return steps + static_steps(self.sweep, self.curves, config, batch, **named)
 
 
 @dataclass(frozen=True)
@@ -136,18 +140,26 @@ class DisaggTask:
         )
         fits, missing = fitting(points)
         rows = static_frame(sweep, points, fits)
-        return _Side(sweep, rows, curves, positions, correction, int(fits.sum()), bool(missing.any()))
+        return _Side(sweep, rows, curves, positions, correction, int(fits.sum()), bool(missing.any()), points.encoder)
 
     def _memory(self, sweep: StaticSweep, memory: WorkerMemory, batch: int) -> MemorySplit:
         load, fraction = sweep.worker.deployment.load, self.request.free_gpu_memory_fraction
-        return memory.static([batch], load.isl, load.osl, phase=sweep.mode, prefix=load.prefix, kv_fraction=fraction)
+        return memory.static(
+            [batch],
+            load.text_tokens,
+            load.osl,
+            phase=sweep.mode,
+            prefix=load.prefix,
+            kv_fraction=fraction,
+            images=load.images,
+        )
 
     def _shortfall(self, prefill: _Side, decode: _Side, sizes: Sequence[int]) -> tuple[Shortfall | None, AicjaxError]:
         for side in (prefill, decode):
             if frames.length(side.rows) == 0:
                 worker, sweep = side.sweep.worker, side.sweep
                 if side.missing:
-                    return None, missing_error(self.name, worker, side.curves, side.positions)
+                    return None, missing_error(self.name, worker, side.curves, side.positions, side.encoder)
                 smallest = int(sweep.batches.min())
                 return nothing_fits(self.name, worker, lambda memory, s=sweep, b=smallest: self._memory(s, memory, b))
         limits = Limits.of(self.request)

@@ -9,6 +9,7 @@ from aicjax._results import AicjaxError, MissingData, NoFeasible
 from aicjax.explore.roles import Worker
 from aicjax.explore.shortfall import Shortfall
 from aicjax.forward.bound import PARTS, StepCurves
+from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.kv_capacity import misfit_message, smallest_fitting_tp
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
 
@@ -44,9 +45,12 @@ def memory_shortfall(worker: Worker, at_least: Memory) -> Shortfall:
     return Shortfall(binding, over, "", detail.rstrip("."))
 
 
-def missing_error(task: str, worker: Worker, curves: StepCurves, rows: Sequence[int]) -> MissingData:
+def missing_error(
+    task: str, worker: Worker, curves: StepCurves, rows: Sequence[int], encoder: EncoderTimes | None = None
+) -> MissingData:
     """The error of a role of which no point has data: the operators that lack them in its first layout."""
-    names = list(dict.fromkeys(name for part in PARTS for name in curves.missing(part, rows[0])))
+    lacking = [name for part in PARTS for name in curves.missing(part, rows[0])]
+    names = list(dict.fromkeys(lacking + (encoder.missing(0) if encoder is not None else [])))
     deployment = worker.deployment
     where = f"{deployment.model.name} on {deployment.system.name}, {deployment.backend} {deployment.version}"
     return MissingData(

@@ -23,8 +23,9 @@ from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.explore.roles import Worker, deploy, worker
 from aicjax.explore.space import Role
 from aicjax.explore.static_sweep import plan_static_sweep, static_frame, static_points
-from aicjax.explore.step_times import agg_steps, static_steps
+from aicjax.explore.step_times import agg_steps, encoder_step, static_steps
 from aicjax.forward.bound import StepCurves
+from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
 from aicjax.models import ModelConfig, Parallel
 from aicjax.serving.static import Mode
@@ -105,7 +106,7 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
 def _agg(request: EstimateRequest) -> _Estimated:
     target = _worker(request, "agg")
     load, batch = target.deployment.load, request.batch_size
-    ctx_tokens = request.ctx_tokens or load.isl
+    ctx_tokens = request.ctx_tokens or request.isl
     room = max(batch - 1, 1) * load.isl
     if ctx_tokens > room:
         raise InputError("ctx_tokens", ctx_tokens, f"at most {room}: a step of batch {batch} must keep a decode row")
@@ -114,12 +115,12 @@ def _agg(request: EstimateRequest) -> _Estimated:
     curves, (config,) = evaluation.curves(target)
     limits = {"max_seq_len": request.max_seq_len, "kv_fraction": request.free_gpu_memory_fraction}
     points = sweep_points(sweep, curves, [config], **limits)
-    _check_data(request, target, points.request_latency_ms, curves, config)
+    _check_data(request, target, points.request_latency_ms, curves, config, points.encoder)
 
     def memory(bound: WorkerMemory) -> MemorySplit:
-        return bound.inflight([batch], load.isl, load.osl, [ctx_tokens], **limits)
+        return bound.inflight([batch], load.text_tokens, load.osl, [ctx_tokens], images=load.images, **limits)
 
-    steps = agg_steps(sweep, curves, config, batch=0, ctx=0)
+    steps = encoder_step(points.encoder, 0, 0) + agg_steps(sweep, curves, config, batch=0, ctx=0)
     frame = agg_frame(points, np.zeros(1, np.int64), target, decimals=None)
     return _estimated(target, frame, memory, steps, kv_is_fatal=False)
 
@@ -144,13 +145,16 @@ def _static(
     sweep = plan_static_sweep(target, mode, [batch], evaluation.add(target), request.stride)
     curves, (config,) = evaluation.curves(target)
     points = static_points(sweep, curves, [config], correction=correction, **limits)
-    _check_data(request, target, points.context_ms + points.generation_ms, curves, config)
+    latency_ms = points.encoder_ms + points.context_ms + points.generation_ms
+    _check_data(request, target, latency_ms, curves, config, points.encoder)
 
     def memory(bound: WorkerMemory) -> MemorySplit:
-        return bound.static([batch], load.isl, load.osl, phase=mode, prefix=load.prefix, **limits)
+        lengths = load.text_tokens, load.osl
+        return bound.static([batch], *lengths, phase=mode, prefix=load.prefix, images=load.images, **limits)
 
     prefix = f"{role} worker, " if request.mode == "disagg" else ""
-    steps = static_steps(sweep, curves, config, batch=0, correction=correction, worker=prefix)
+    steps = encoder_step(points.encoder, 0, 0, correction=correction, worker=prefix)
+    steps += static_steps(sweep, curves, config, batch=0, correction=correction, worker=prefix)
     frame = static_frame(sweep, points, np.ones((1, 1), bool), decimals=decimals)
     return _estimated(target, frame, memory, steps, kv_is_fatal=kv_is_fatal)
 
@@ -201,10 +205,15 @@ def _setting(request: EstimateRequest, role: Role, name: str) -> Any:
 
 
 def _check_data(
-    request: EstimateRequest, target: Worker, latency_ms: np.ndarray, curves: StepCurves, config: int
+    request: EstimateRequest,
+    target: Worker,
+    latency_ms: np.ndarray,
+    curves: StepCurves,
+    config: int,
+    encoder: EncoderTimes | None,
 ) -> None:
     if not np.isfinite(latency_ms).all():
-        raise missing_error(request.mode, target, curves, [config])
+        raise missing_error(request.mode, target, curves, [config], encoder)
 
 
 def _estimated(

@@ -15,6 +15,7 @@ from aicjax.explore.frame import Frame
 from aicjax.explore.identity import identity, layout_columns
 from aicjax.explore.roles import Worker
 from aicjax.forward.bound import StepCurves
+from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
@@ -70,16 +71,25 @@ class StaticPoints(NamedTuple):
     """Step times and memory of a sweep.
 
     Attributes:
+        encoder_ms: Latency of the vision encoder [layout, batch]; 0 without one.
         context_ms: Latency of a prefill [layout, batch]; 0 for a decode worker.
         generation_ms: Latency of all decode steps [layout, batch]; 0 for a prefill worker.
         memory: Memory of one GPU [layout, batch].
         verdict: Codes of `Verdict` [layout, batch].
+        encoder: Times of the encoder, not corrected; None without one.
     """
 
+    encoder_ms: NDArray[np.float64]
     context_ms: NDArray[np.float64]
     generation_ms: NDArray[np.float64]
     memory: MemorySplit
     verdict: NDArray[np.int8]
+    encoder: EncoderTimes | None
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Points without data [layout, batch]."""
+        return ~np.isfinite(self.encoder_ms + self.context_ms + self.generation_ms)
 
 
 def plan_static_sweep(
@@ -124,25 +134,30 @@ def static_points(
         max_seq_len: Longest sequence that memory is held for; by default prompt and answer.
         kv_fraction: The engine's memory fraction; by default its own.
     """
-    load = sweep.worker.deployment.load
+    load, encoder = sweep.worker.deployment.load, None
     context_ms = generation_ms = np.zeros((len(rows), len(sweep.batches)))
     if sweep.prefill is not None:
         context_ms = sweep.prefill.rest.values(curves)[rows] + sweep.prefill.attention.values(curves)[rows]
+        encoder = sweep.worker.encoder(sweep.batches)
     if sweep.decode is not None:
         lengths = (sweep.decode.attention, sweep.decode.other)
         steps = sweep.decode.rest.values(curves)[rows][..., None] + sum(p.values(curves)[rows] for p in lengths)
         generation_ms = steps @ sweep.decode.weights
     memory = sweep.worker.memory.static(
         sweep.batches,
-        load.isl,
+        load.text_tokens,
         load.osl,
         phase=sweep.mode,
         prefix=load.prefix,
         max_seq_len=max_seq_len,
         kv_fraction=kv_fraction,
+        images=load.images,
     )
     verdict = np.broadcast_to(memory.verdict, context_ms.shape)
-    return StaticPoints(context_ms * correction, generation_ms * correction, memory, verdict)
+    encoder_ms = np.zeros_like(context_ms) if encoder is None else encoder.latency_ms
+    return StaticPoints(
+        encoder_ms * correction, context_ms * correction, generation_ms * correction, memory, verdict, encoder
+    )
 
 
 def fitting(points: StaticPoints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -150,10 +165,9 @@ def fitting(points: StaticPoints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
     Batches from the first that does not fit on are left out, and so are those without data.
     """
-    missing = ~np.isfinite(points.context_ms + points.generation_ms)
-    misfit = ~missing & (points.verdict != Verdict.FITS)
+    misfit = ~points.missing & (points.verdict != Verdict.FITS)
     reached = np.cumsum(misfit, axis=1) == 0
-    return reached & ~missing, reached & missing
+    return reached & ~points.missing, reached & points.missing
 
 
 def static_frame(
@@ -171,13 +185,14 @@ def static_frame(
     load = deployment.load
     config, at = np.nonzero(chosen)
     layouts = layout_columns(sweep.worker.layouts, config)
-    batch, context_ms = sweep.batches[at], points.context_ms[config, at]
+    batch, prefill_ms = sweep.batches[at], (points.encoder_ms + points.context_ms)[config, at]
     global_batch = batch * layouts["dp"]
     estimate = static_estimate(
-        sweep.mode, context_ms, points.generation_ms[config, at], global_batch, load.osl, layouts["pp"]
+        sweep.mode, prefill_ms, points.generation_ms[config, at], global_batch, load.osl, layouts["pp"]
     )
     total = np.broadcast_to(points.memory.total_bytes, points.context_ms.shape)
-    tp, pp, dp = layouts["tp"], layouts["pp"], layouts["dp"]  # context-parallel GPUs do not count in the rates
+    gpus = np.array([layout.gpus for layout in sweep.worker.layouts])[config]
+    counted = gpus // layouts["cp"] if deployment.model.compat.static_rates_without_context_ranks else gpus
     values = {
         **identity(deployment),
         **layouts,
@@ -186,12 +201,12 @@ def static_frame(
         "bs": batch,
         "global_bs": global_batch,
         **{name: getattr(estimate, field) for name, field in _ESTIMATED.items()},
-        "seq/s/gpu": estimate.seq_per_s / tp / pp / dp,
-        "tokens/s/gpu": estimate.tokens_per_s / tp / pp / dp,
-        "encoder_latency": 0.0,
-        "encoder_memory": 0.0,
-        "context_latency": context_ms,
-        "num_total_gpus": np.array([layout.gpus for layout in sweep.worker.layouts])[config],
+        "seq/s/gpu": estimate.seq_per_s / counted,
+        "tokens/s/gpu": estimate.tokens_per_s / counted,
+        "encoder_latency": points.encoder_ms[config, at],
+        "encoder_memory": np.broadcast_to(points.memory.encoder_bytes, total.shape)[config, at] / GIB,
+        "context_latency": points.context_ms[config, at],
+        "num_total_gpus": gpus,
         "memory": total[config, at] / GIB,
         "power_w": np.nan,
     }

@@ -9,6 +9,7 @@ from aicjax.explore.agg_sweep import AggSweep
 from aicjax.explore.result import StepTimes
 from aicjax.explore.static_sweep import StaticSweep
 from aicjax.forward.bound import StepCurves
+from aicjax.forward.encoder import EncoderTimes
 from aicjax.serving.coordinates import Places
 
 
@@ -48,6 +49,27 @@ def agg_steps(sweep: AggSweep, curves: StepCurves, config: int, batch: int, ctx:
         decode.append(_Part(sweep.decode_other, batch))
         steps.append(_step("decode step", curves, config, decode))
     return tuple(steps)
+
+
+def encoder_step(
+    encoder: EncoderTimes | None, layout: int, batch: int, *, correction: float = 1.0, worker: str = ""
+) -> tuple[StepTimes, ...]:
+    """The pass of the vision encoder over the images of a batch; nothing without one.
+
+    Args:
+        encoder: Its times.
+        layout: Position of the layout among the worker's.
+        batch: Position of the batch in the sweep.
+        correction: Factor on all latencies.
+        worker: What the name of the step begins with.
+    """
+    if encoder is None:
+        return ()
+    spent = encoder.breakdown(layout, batch)
+    latency_ms = tuple(float(value) * correction for value in spent.latency_ms)
+    return (
+        StepTimes(f"{worker}encoder", spent.names, latency_ms, tuple(Provenance(int(c)) for c in spent.provenance)),
+    )
 
 
 def static_steps(

@@ -94,13 +94,11 @@ class AggSetting(NamedTuple):
         osl: Output tokens.
         progress: Output tokens of a decode iteration.
         dispatch_layers: Decoder layers, which cost host time per request.
-        encoder_ms: Vision encoder latency of a batch.
     """
 
     osl: AnyScalar
     progress: AnyScalar
     dispatch_layers: AnyScalar
-    encoder_ms: AnyScalar = 0.0
 
 
 def mixed_step_ms(
@@ -130,10 +128,10 @@ def agg_estimate(
     A cycle of S mixed and D - S decode steps serves a batch b, with D = 1 + (osl - 1) / progress iterations a request:
 
         queue = min(base + per_step S + per_doubling log2 b, cap)
-        ttft  = encoder + (chunks mixed + dispatch layers) queue
+        ttft  = (chunks mixed + dispatch layers) queue
         w     = max(1, S - drain) if decode steps follow, else S
         tpot  = (w mixed + (D - S) decode) / (w + D - S) / progress
-        rate  = 1000 b / (encoder + S mixed + (D - S) decode)
+        rate  = 1000 b / (S mixed + (D - S) decode)
 
     A single request (b = 1) prefills in one step, which its TPOT does not count.
 
@@ -141,7 +139,7 @@ def agg_estimate(
         mixed_ms: Latency of a mixed step [ms].
         decode_ms: Latency of a decode step [ms]; not read when no decode step follows, so NaN is fine there.
         point: Plan of the point.
-        setting: Answer length, progress, layers and encoder latency.
+        setting: Answer length, progress and layers.
         constants: Queue, dispatch and drain numbers of the backend.
         replicas: Batches in flight in one worker: pipeline stages times attention ranks.
         littles_law_cap: Whether the rate may not exceed b / request latency. Static.
@@ -165,10 +163,10 @@ def agg_estimate(
     growth = constants.queue_per_step * steps + constants.queue_per_doubling * jnp.log2(batch)
     queue = jnp.minimum(constants.queue_base + growth, constants.queue_cap)
     dispatch_ms = constants.dispatch_ms_per_layer * setting.dispatch_layers
-    ttft_ms = setting.encoder_ms + (mixed_ms * point.chunks + dispatch_ms) * queue
+    ttft_ms = (mixed_ms * point.chunks + dispatch_ms) * queue
 
     request_latency_ms = ttft_ms + jnp.where(follow_up > 0, follow_up * tpot_ms, 0.0)
-    cycle_ms = setting.encoder_ms + mixed_steps * mixed_ms + decode_total_ms
+    cycle_ms = mixed_steps * mixed_ms + decode_total_ms
     slowest_ms = jnp.maximum(cycle_ms, request_latency_ms) if littles_law_cap else cycle_ms
     seq_per_s = MS_PER_S * batch / slowest_ms * replicas
     return AggEstimate(ttft_ms, jnp.where(follow_up > 0, tpot_ms, jnp.nan), request_latency_ms, seq_per_s)

@@ -156,8 +156,7 @@ def _compare_static(
     config, batch = _configs(rows, at, sweep.worker), np.searchsorted(sweep.batches, rows["bs"][at])
     comparison.fail(at[config < 0], REFUSED)
     at, config, batch = at[config >= 0], config[config >= 0], batch[config >= 0]
-    missing = np.isnan(points.context_ms + points.generation_ms)[config, batch]
-    comparison.fail(at[missing], NO_DATA)
+    comparison.fail(at[points.missing[config, batch]], NO_DATA)
     load = sweep.worker.deployment.load
     projected = load.progress > 1 and sweep.mode == "static_gen"
     with np.errstate(invalid="ignore", divide="ignore"):  # a decode worker without work has no rate

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from aicjax.constants import load_constants
 from aicjax.serving.agg import AggCurves, AggEstimate, AggGather, AggPoint, AggSetting, agg_estimate, agg_points
 from aicjax.serving.backends import load_backend
+from aicjax.serving.encoder import after_encoder
 from aicjax.serving.load import Load
 from aicjax.serving.plan import plan_agg
 from tests.oracles import serving as oracle
@@ -47,8 +48,8 @@ def numbers(backend: str) -> oracle.Serving:
     )
 
 
-def estimate(load: Load, batch, ctx_tokens, mixed_ms, decode_ms, backend: str, layers=0, replicas=1.0, encoder_ms=0.0):
-    setting = AggSetting(float(load.osl), load.progress, float(layers), encoder_ms)
+def estimate(load: Load, batch, ctx_tokens, mixed_ms, decode_ms, backend: str, layers=0, replicas=1.0):
+    setting = AggSetting(float(load.osl), load.progress, float(layers))
     got = _jitted(load_backend(backend).littles_law_cap)(
         np.float32(mixed_ms),
         np.float32(decode_ms),
@@ -92,8 +93,9 @@ def test_estimates_are_the_stored_ones():
 @functools.cache
 def _batched(capped: bool):
     def one(mixed_ms, decode_ms, point, osl, progress, layers, encoder_ms, constants, replicas):
-        setting = AggSetting(osl, progress, layers, encoder_ms)
-        return agg_estimate(mixed_ms, decode_ms, point, setting, constants, replicas=replicas, littles_law_cap=capped)
+        setting = AggSetting(osl, progress, layers)
+        alone = agg_estimate(mixed_ms, decode_ms, point, setting, constants, replicas=replicas, littles_law_cap=capped)
+        return after_encoder(alone, encoder_ms, point.batch, replicas)
 
     return jax.jit(jax.vmap(one, (0, 0, 0, None, None, None, 0, None, 0)))
 
@@ -118,6 +120,17 @@ def test_estimate_is_that_of_the_definition(backend, isl, osl, nextn, batch, ctx
     # Close to S = D the number of decode steps is a small difference of large float32 numbers.
     rounding = 4e-7 * (1 + load.iterations)
     np.testing.assert_allclose(np.array(got), expected, rtol=2e-6 + rounding * 1e-3)
+
+
+@given(st.sampled_from(BACKENDS), st.integers(1, 300), st.integers(1, 9000), st.floats(0, 5000))
+def test_an_encoder_joins_cycle_and_first_token(backend, batch, ctx_tokens, encoder_ms):
+    load, known = Load(700, 50), numbers(backend)
+    alone = oracle.agg_estimate(load, batch, ctx_tokens, 30.0, 8.0, known, layers=40, replicas=3)
+    expected = oracle.agg_estimate(
+        load, batch, ctx_tokens, 30.0, 8.0, known, layers=40, replicas=3, encoder_ms=encoder_ms
+    )
+    got = after_encoder(AggEstimate(*np.array(alone)), np.array(encoder_ms), batch, 3)
+    np.testing.assert_allclose(np.array(got), expected, rtol=1e-12)
 
 
 @given(st.sampled_from(BACKENDS), st.integers(2, 2000), st.integers(1, 300), st.floats(1, 1000), st.floats(1, 100))
