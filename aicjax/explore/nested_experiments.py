@@ -57,13 +57,13 @@ def flatten(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     """
     config: Mapping[str, Any] = stated.get("config") or {}
     disagg = stated.get("serving_mode") == "disagg"
-    flat: dict[str, Any] = {key: value for key, value in stated.items() if key not in _MARKS}
+    flat = {key: value for key, value in stated.items() if key not in _MARKS}
     flat |= _formats(place, stated.get("profiles") or ())
     if disagg:
         flat = dict(_spread(flat))
     for key, value in config.items():
         if key in _SECTIONS:
-            flat |= {_FLAT.get(name, name): part for name, part in (value or {}).items()}
+            flat |= {_FLAT.get(str(name), str(name)): part for name, part in (value or {}).items()}
         elif key.endswith("worker_config"):
             role = key.removesuffix("worker_config")
             flat |= {_worker_key(role, name): part for name, part in (value or {}).items()}
