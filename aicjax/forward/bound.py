@@ -15,13 +15,12 @@ from aicjax.forward.layouts import Operator, part_operators, part_weights
 from aicjax.forward.steps import BoundArrays, PassTimes, StepQueries, StepTimes, step_times
 from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
-from aicjax.ops.database import Database
+from aicjax.ops.database import Database, transfer_kinds
 from aicjax.ops.records import OpLists
 from aicjax.ops.roofline import hardware_arrays
 from aicjax.ops.sequences import bind_sequences
 from aicjax.ops.tokens import bind_tokens
 
-MODES = ("SILICON", "SOL")
 # Parts of a pass, in the order of `StepTimes`, and the names of their coordinates.
 COORDINATES = {
     "context_rest": ("context_batch", "context_new", "context_prefix"),
@@ -180,6 +179,8 @@ def bind(
     op_lists: Sequence[OpLists],
     *,
     mode: str = "SILICON",
+    transfer_policy: str | None = None,
+    share: bool | None = None,
     constants: Constants | None = None,
     attention_backend: str | None = None,
 ) -> BoundModel:
@@ -191,19 +192,21 @@ def bind(
     Args:
         system, backend, version: Which tables; `version` is resolved.
         op_lists: Operators of each layout.
-        mode: `SILICON` (measured tables) or `SOL` (rooflines).
+        mode: `SILICON` (measured tables), `HYBRID` (estimates where they miss), `EMPIRICAL` (estimates alone) or `SOL`
+            (rooflines).
+        transfer_policy: What an estimate may borrow from: a preset of `database.TRANSFERS`, or a comma list of presets
+            and kinds; anything when None.
+        share: Whether tables of other versions and backends fill gaps; where tables interpolate when None.
         constants: Empirical numbers; the reference set of the backend when None.
         attention_backend: Attention kernel to prefer; the backend's own when None.
 
     Raises:
-        InputError: An unknown mode or attention backend, or no layout.
+        InputError: An unknown mode, policy or attention backend, or no layout.
         MissingPeak: The system states no peak for a format of the model.
     """
-    if mode not in MODES:
-        raise InputError("mode", mode, f"one of {', '.join(MODES)}")
     if not op_lists:
         raise InputError("op_lists", op_lists, "at least one layout")
-    database = Database(system, backend, version, mode, attention_backend=attention_backend)
+    database = Database(system, backend, version, mode, transfer_kinds(transfer_policy), attention_backend, share)
     layouts = [part_operators(database, lists) for lists in op_lists]
     tokens, token_place = bind_tokens(database, [op for parts in layouts for part in parts for op in part.token_ops])
     sequences, places = {}, {}
@@ -213,7 +216,8 @@ def bind(
     operators: list[dict[str, tuple[Operator, ...]]] = [{} for _ in layouts]
     weights = []
     for index, part in enumerate(PARTS):
-        token_rows = tokens.count if part.endswith("rest") else 0
+        timed_together = part.endswith("rest") or any(parts[index].token_ops for parts in layouts)
+        token_rows = tokens.count if timed_together else 0
         placed = [parts[index].placed(token_place, places[part], token_rows) for parts in layouts]
         for known, own in zip(operators, placed, strict=True):
             known[part] = own

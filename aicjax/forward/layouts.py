@@ -9,10 +9,10 @@ import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.forward.steps import Weights
-from aicjax.ops.composites import chain
+from aicjax.ops.composites import chains
 from aicjax.ops.database import Database
 from aicjax.ops.kinds import SEQUENCE_RECORDS
-from aicjax.ops.records import OpLists, Overlap
+from aicjax.ops.records import OpLists
 from aicjax.ops.tokens import distinct
 
 CONFIG_BUCKET = 4
@@ -26,7 +26,7 @@ class Operator:
 
     Attributes:
         name: Its name.
-        sides: Rows that answer for it and how often each runs; two sides where two chains overlap.
+        sides: Rows that answer for it and how often each runs; several sides where chains overlap.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Operator:
         return tuple(run for side in self.sides for run in side)
 
     def spent(self, latency_ms: np.ndarray, provenance: np.ndarray) -> tuple[float, int]:
-        """Latency of the longer side and its worst provenance, from those of all rows; NaN where either is missing."""
+        """Latency of the longest side and its worst provenance, from those of all rows; NaN where either is missing."""
         sides = [
             (
                 float(sum(scale * latency_ms[row] for row, scale in side if scale > 0)),
@@ -95,13 +95,15 @@ def part_operators(database: Database, lists: OpLists) -> list[Part]:
         ("generation", lists.generation, (decode_rest, decode_attention, decode_other)),
     ):
         for item in listed:
-            if isinstance(item, Overlap):
-                sides = (chain(database, item.first), chain(database, item.second))
-                others[0].operators.append((item.name, sides))
+            named = 1 if item.name == f"{phase}_attention" else 2
+            first, *more = chains(database, (item,))
+            if more:  # what runs at the same time is timed at the same coordinates
+                together = any(isinstance(op, SEQUENCE_RECORDS) for side in (first, *more) for op in side)
+                others[2 if together else 0].operators.append((item.name, (first, *more)))
                 continue
-            for op in chain(database, (item,)):
-                named = 1 if op.name == f"{phase}_attention" and item is op else 2
-                others[named if isinstance(op, SEQUENCE_RECORDS) else 0].operators.append((op.name, ((op,),)))
+            for part, driven in ((others[0], False), (others[named], True)):
+                if side := tuple(op for op in first if isinstance(op, SEQUENCE_RECORDS) == driven):
+                    part.operators.append((item.name, (side,)))
     return [rest, attention, decode_rest, decode_attention, decode_other]
 
 
@@ -109,7 +111,8 @@ def part_weights(layouts: Sequence[tuple[Operator, ...]], rows: int) -> Weights:
     """How often each row runs in one part of each layout, the config axis padded."""
     configs = -(-len(layouts) // CONFIG_BUCKET) * CONFIG_BUCKET
     overlaps = max(sum(len(op.sides) > 1 for op in layout) for layout in layouts)
-    runs, sides = np.zeros((configs, rows)), np.zeros((overlaps, 2, configs, rows))
+    width = max([len(op.sides) for layout in layouts for op in layout] + [2])
+    runs, sides = np.zeros((configs, rows)), np.zeros((overlaps, width, configs, rows))
     for config, layout in enumerate(layouts):
         overlap = 0
         for op in layout:

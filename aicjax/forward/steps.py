@@ -87,12 +87,12 @@ class Weights(eqx.Module):
 
     Attributes:
         runs: Runs of operators that nothing hides [config, row].
-        sides: Runs of the two sides of each pair of chains that overlap, of which the longer counts
+        sides: Runs of the sides of each operator whose chains overlap, of which the longest counts
             [overlap, side, config, row].
     """
 
     runs: Float[Array, "config row"]
-    sides: Float[Array, "overlap 2 config row"]
+    sides: Float[Array, "overlap side config row"]
 
 
 class BoundArrays(eqx.Module):
@@ -138,16 +138,19 @@ def step_times(
     ]
     context_other, prefill, attention, other = _sequence_times(asked, bound.hardware, constants, roofline)
     rows = queries.generation_rows
-    tokens = jnp.concatenate([context[0] * context[1], rows])
-    last = jnp.concatenate([context[0], rows])
+    mixed = bound.weights[-1].runs.shape[1] > bound.generation_other.count
+    passes = [rows, queries.other_rows] if mixed else [rows]
+    tokens = jnp.concatenate([context[0] * context[1], *passes])
+    last = jnp.concatenate([context[0], *passes])
     rest = token_times(bound.tokens, tokens, last, bound.hardware, constants, roofline=roofline)
-    split = context[0].shape[0]
+    ends = context[0].shape[0], context[0].shape[0] + rows.shape[0]
+    prefill_tokens, decode_tokens, other_tokens = zip(*(jnp.split(token, ends, axis=1) for token in rest), strict=True)
     parts = (
-        tuple(jnp.concatenate([token[:, :split], more]) for token, more in zip(rest, context_other, strict=True)),
+        _joined(prefill_tokens, context_other),
         prefill,
-        tuple(token[:, split:] for token in rest),
+        decode_tokens,
         attention,
-        other,
+        _joined(other_tokens, other) if mixed else other,
     )
     return StepTimes(*[_pass(weights, *part) for weights, part in zip(bound.weights, parts, strict=True)])
 
@@ -166,6 +169,12 @@ def _sequence_times(
         (_stacked([a[0] for a in part], points, jnp.float32), _stacked([a[1] for a in part], points, jnp.int32))
         for part, (_, points) in zip(answers, asked, strict=True)
     ]
+
+
+def _joined(tokens: Times, sequences: Times) -> Times:
+    """Rows of tokens, then rows of sequences."""
+    latency_ms, provenance = (jnp.concatenate(pair) for pair in zip(tokens, sequences, strict=True))
+    return latency_ms, provenance
 
 
 def _stacked(parts, points: Points, dtype):

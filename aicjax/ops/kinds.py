@@ -24,12 +24,14 @@ class Kind:
             (sequence-driven).
         shares_counts: Whether the latency takes distinct token counts and which of them each row reads, not counts of
             its own.
+        modeless: Whether measurements answer in every mode, in place of rooflines too.
     """
 
     records: tuple[type, ...]
     module: str
     stem: str
     shares_counts: bool = False
+    modeless: bool = False
 
     @property
     def bind(self) -> Callable[..., Any]:
@@ -90,7 +92,7 @@ SEQUENCE_KINDS = (
     Kind((r.MsaGeneration,), "msa", "msa_generation"),
     Kind((r.Dsv4Context,), "dsv4", "dsv4_context"),
     Kind((r.Dsv4Generation,), "dsv4", "dsv4_generation"),
-    Kind((r.Mamba2, r.Gdn, r.Kda), "recurrent", "recurrent"),
+    Kind((r.Mamba2, r.Gdn, r.Kda), "recurrent", "recurrent", modeless=True),
 )
 SEQUENCE_RECORDS = tuple(record for kind in SEQUENCE_KINDS for record in kind.records)
 

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.constants import OpConstants
-from aicjax.interp.grid import Question
+from aicjax.interp.grid import Question, answer
 from aicjax.ops.database import Database
-from aicjax.ops.kinds import SEQUENCE_KINDS
+from aicjax.ops.kinds import SEQUENCE_KINDS, Kind
 from aicjax.ops.records import SequenceOp
 from aicjax.ops.roofline import Hardware
 from aicjax.ops.tokens import distinct
@@ -71,6 +71,12 @@ def sequence_rooflines(rows: SequenceRows, points: Points, hardware: Hardware, c
     answers = []
     for kind, bound in zip(SEQUENCE_KINDS, rows.kinds, strict=True):
         if bound is not None:
-            sol = kind.sol(bound, *points, hardware, constants)
-            answers.append((sol, jnp.full(sol.shape, Provenance.SOL, jnp.int32)))
+            answers.append(_roofline(kind, bound, points, hardware, constants))
     return answers
+
+
+def _roofline(kind: Kind, bound: Any, points: Points, hardware: Hardware, constants: OpConstants) -> Times:
+    if kind.modeless:
+        return answer([kind.ask(bound, *points, hardware, constants)])[0]
+    sol = kind.sol(bound, *points, hardware, constants)
+    return sol, jnp.full(sol.shape, Provenance.SOL, jnp.int32)

@@ -4,9 +4,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from aicjax.forward.bound import MODES as FORWARD_MODES
 from aicjax.models.families import FAMILIES
-from aicjax.ops.database import MODES as OPERATOR_MODES
 from benchmarks.parity_cases.comparison import Comparison
 from benchmarks.parity_cases.forward import forward
 from benchmarks.parity_cases.memory import memory
@@ -38,10 +36,10 @@ class Case:
 
 
 CASES: Mapping[str, Case] = {
-    **{name: Case(operators, {"mode": OPERATOR_MODES}) for name, operators in OPERATORS.items()},
+    **{name: Case(operators) for name, operators in OPERATORS.items()},
     "ops_source_resolution": Case(source_resolution),
     "ops_lane_order": Case(lane_orders),
-    "forward": Case(forward, _MODELLED | {"database_mode": FORWARD_MODES}),
+    "forward": Case(forward, _MODELLED),
     "memory": Case(memory, _MODELLED),
     "static": Case(static, _MODELLED),
     "agg": Case(agg, _MODELLED),

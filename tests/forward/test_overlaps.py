@@ -8,7 +8,7 @@ from aicjax._results import Provenance
 from aicjax.forward import StepCurves, step_queries
 from aicjax.hardware import load_system
 from aicjax.ops.query import operator_latency
-from aicjax.ops.records import AllReduce, Elementwise, Gemm, OpLists, Overlap
+from aicjax.ops.records import AllReduce, Elementwise, Gemm, GenerationAttention, OpLists, Overlap
 from tests.forward.bound_models import BACKEND, SYSTEM, bind_lists
 
 SUM = 1e-6  # a float32 sum of few terms
@@ -16,6 +16,7 @@ TOKENS = np.array([1, 512, 20000])
 SMALL, LARGE = Gemm("small", 2.0, 1024, 4096, "fp8"), Gemm("large", 1.0, 8192, 4096, "fp8")
 NORM, AFTER = Elementwise("norm", 2.0, 16384.0), Elementwise("after", 1.0, 16384.0)
 MISSING = AllReduce("unmeasured", 1.0, 4096, 3)
+ATTENTION = GenerationAttention("generation_attention", 1.0, 8, 1, 128, "fp8")
 
 
 def alone(op: Gemm | Elementwise) -> np.ndarray:
@@ -32,6 +33,7 @@ def times() -> StepCurves:
         (*first, *second, AFTER),
         (Overlap("both", first, (MISSING,)), AFTER),
         (Overlap("both", (MISSING,), first), AFTER),
+        (Overlap("outer", (Overlap("inner", first, second), AFTER), (NORM, LARGE)),),
     ]
     queries = step_queries(context_batch=1, context_new=TOKENS, context_prefix=0)
     return bind_lists([OpLists(layout, ()) for layout in layouts]).evaluate(queries)
@@ -58,3 +60,23 @@ def test_a_chain_without_data_leaves_no_answer(times: StepCurves, config: int):
     breakdown = times.breakdown("context_rest", config, 0)
     assert np.isnan(breakdown.latency_ms).tolist() == [True, False]
     assert breakdown.provenance[0] == Provenance.MISSING
+
+
+def test_overlaps_nest(times: StepCurves):
+    inner = np.maximum(alone(SMALL) + alone(NORM), alone(LARGE)) + alone(AFTER)
+    np.testing.assert_allclose(times.context_rest_ms[4], np.maximum(inner, alone(NORM) + alone(LARGE)), rtol=SUM)
+    assert times.breakdown("context_rest", 4, 0).names == ("outer",)
+
+
+def test_attention_overlaps_in_decode():
+    """Both sides are timed where the attention is: its rows and its length."""
+    layout = (Overlap("both", (SMALL, ATTENTION), (LARGE,)), AFTER)
+    rows, length = TOKENS[:2], np.array([4000, 3000])
+    other = {"other_rows": rows, "other_length": length}
+    times = bind_lists([OpLists((), layout)]).evaluate(step_queries(generation_rows=rows, **other))
+    attention = operator_latency(
+        load_system(SYSTEM), BACKEND, "1.3.0rc20", [ATTENTION] * rows.size, batch=rows, length=length
+    ).latency_ms
+    longer = np.maximum(alone(SMALL)[:2] + attention, alone(LARGE)[:2])
+    np.testing.assert_allclose(times.generation_other_ms[0], longer, rtol=SUM)
+    np.testing.assert_allclose(times.generation_rest_ms[0], alone(AFTER)[:2], rtol=SUM)
