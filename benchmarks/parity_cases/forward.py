@@ -11,7 +11,6 @@ from aicjax._results import AicjaxError
 from aicjax.forward.bound import StepCurves, bind
 from aicjax.forward.encoder import encoder_times
 from aicjax.hardware import System, load_system
-from aicjax.ops.records import Fallback, OpLists
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
 from aicjax.serving.static import decode_samples
@@ -74,8 +73,7 @@ def _compare_group(
     terms = [term for phase in _PHASES for term in _PHASES[phase](rows, at[rows["phase"][at] == phase], coordinates)]
     curves = bind(*where, [worker.operators for worker in workers], mode=mode).evaluate(coordinates.queries())
     _compare_totals(rows, at, config, terms, curves, comparison)
-    reported = [_reported_names(worker.operators) for worker in workers]
-    _compare_operators(rows, at, config, reported, terms, curves, comparison)
+    _compare_operators(rows, at, config, terms, curves, comparison)
 
 
 def _compare_totals(
@@ -89,20 +87,8 @@ def _compare_totals(
     comparison.number(at, "latency_ms", rows["latency_ms"][at], latency_ms[at])
 
 
-def _reported_names(lists: OpLists) -> dict[str, str]:
-    """What the parts of alternatives are reported as: the name of the whole."""
-    alternatives = [item for item in (*lists.context, *lists.generation) if isinstance(item, Fallback)]
-    return {op.name: item.name for item in alternatives for op in (item.primary, *item.fallback)}
-
-
 def _compare_operators(
-    rows: StoredRows,
-    at: np.ndarray,
-    config: np.ndarray,
-    reported: Sequence[dict[str, str]],
-    terms: Sequence[Term],
-    curves: StepCurves,
-    comparison: Comparison,
+    rows: StoredRows, at: np.ndarray, config: np.ndarray, terms: Sequence[Term], curves: StepCurves, comparison
 ) -> None:
     found: dict[int, dict[str, float]] = {row: {} for row in at.tolist()}
     for term in terms:
@@ -110,7 +96,7 @@ def _compare_operators(
         for row, point, weight in zip(term.rows.tolist(), points.tolist(), term.weight.tolist(), strict=True):
             part = curves.breakdown(term.places.part, int(config[row]), point)
             for name, ms in zip(part.names, part.latency_ms.tolist(), strict=True):
-                name = term.label or reported[config[row]].get(name, name)
+                name = term.label or name
                 found[row][name] = found[row].get(name, 0.0) + weight * ms
     for row in at[comparison.answered[at]].tolist():
         _compare_names(rows, row, found[row], comparison)
