@@ -25,10 +25,78 @@ def _quirk(*, there: str, here: str, why: str) -> Any:
 class Compat:
     """Which defects of AIConfigurator 0.12.0 are followed."""
 
-    expert_prefill_without_head: bool = _quirk(
-        there="Prefills of Mixtral, Qwen-MoE, gpt-oss and MiniMax-M2 run no vocabulary projection",
-        here="they run it, on the last token of each prompt, as every other family",
-        why="the first token comes out of it, and its weights were missing from the memory of every worker",
+    passes_without_head: bool = _quirk(
+        there="No vocabulary projection in prefills of Mixtral, Qwen-MoE, gpt-oss and MiniMax-M2, nor in any pass of "
+        "DeepSeek and GLM with wide expert parallelism on SGLang",
+        here="one in every pass, on the last token of each prompt",
+        why="tokens come out of it, and its weights were missing from the memory of every worker",
+    )
+    dense_layers_as_experts: bool = _quirk(
+        there="`first_k_dense_replace` is not read: every layer of DeepSeek, Kimi-K2, GLM and MiniMax-M3 has experts",
+        here="the first layers have the dense feed-forward of the config",
+        why="three layers of DeepSeek-V3 would weigh 34 GB instead of 1 GB",
+    )
+    shared_experts_not_read: bool = _quirk(
+        there="One shared expert in DeepSeek, GLM and MiniMax-M3 whatever `n_shared_experts` says; none in Llama-4 and "
+        "Qwen2-MoE, nor in Step configs that state it inside `text_config`",
+        here="as many, and as wide, as the config says",
+        why="they run for every token; those of Llama-4-Scout are 12 GB of weights",
+    )
+    latent_kernels_of_128_heads: bool = _quirk(
+        there="Kernels of latent attention are those of 128 heads, also for Kimi-K2 with its 64",
+        here="kernels of the model's own heads, which are measured too",
+        why="where no whole block is measured, Kimi-K2 would pay for twice its attention",
+    )
+    attention_blocks_without_weights: bool = _quirk(
+        there="Attention blocks of MiniMax-M3, and on SGLang of DeepSeek with wide expert parallelism, weigh nothing",
+        here="they hold their projections",
+        why="10 GB of DeepSeek-V3 were missing on every GPU, so that batches seemed to fit that do not",
+    )
+    embeddings_never_tied: bool = _quirk(
+        there="Embedding and vocabulary projection are two matrices in every model",
+        here="one where the config says `tie_word_embeddings`",
+        why="Qwen3-0.6B would be a quarter larger than it is",
+    )
+    hybrid_kv_without_windows: bool = _quirk(
+        there="The KV cache of MiMo-V2 and Llama-4 keeps every token in every layer, with the heads of one kind",
+        here="layers with a window keep the window, each kind with its own heads",
+        why="engines free what no layer sees; MiMo-V2-Flash would keep 6 times too much at 32 thousand tokens",
+    )
+    mimo_layer_kinds_swapped: bool = _quirk(
+        there="In MiMo-V2-Flash the 39 layers with a window and the 9 without are taken for each other",
+        here="1 in `hybrid_layer_pattern` is a window",
+        why="the model has five window layers to each global one",
+    )
+    llama4_every_other_layer_global: bool = _quirk(
+        there="Every other layer of Llama-4 has global attention",
+        here="one in four, or as `no_rope_layers` says",
+        why="so the config is defined; it matters beyond the 8192 tokens of a chunk",
+    )
+    state_space_layers_with_kv: bool = _quirk(
+        there="The KV cache of Nemotron-H counts every layer and no recurrent state",
+        here="layers with attention have keys and values, state-space layers their state and last inputs",
+        why="6 of the 52 layers of Nemotron-3-Nano have attention",
+    )
+    searched_layers_without_kv: bool = _quirk(
+        there="Nemotron models with searched layers have no KV cache",
+        here="keys and values by the heads that each layer states",
+        why="any batch would fit",
+    )
+    compressed_gather_on_one_sm: bool = _quirk(
+        there="TensorRT-LLM gathers tokens in the format of the experts on compute capability 10.0 alone, not on B300",
+        here="10.0 and newer do",
+        why="B300 has the same kernels as B200 and would send 3.6 times the bytes of NVFP4",
+    )
+    estimates_resolve_formats_apart: bool = _quirk(
+        there="A single estimate resolves number formats differently from a search: NVFP4 checkpoints before Blackwell "
+        "lose the modules they keep in 16 bits, and gpt-oss on Blackwell its faster experts",
+        here="as a search",
+        why="a point has one answer, whoever asks",
+    )
+    static_rates_without_context_ranks: bool = _quirk(
+        there="Rates per GPU of static batches do not count context-parallel GPUs",
+        here="they count all GPUs of the worker",
+        why="prefill workers with context parallelism would rank 2 to 8 times too high",
     )
 
 

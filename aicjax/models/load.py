@@ -100,6 +100,7 @@ def parse_config(
         moe_intermediate_size=fields.first_nonzero("moe_intermediate_size", "intermediate_size"),
         qk_norm=facts.get("qk_norm", False),
         is_moe=kind.is_moe(experts, extra),
+        tied_embeddings=_tied(fields),
         draft_layers=fields.first("num_nextn_predict_layers"),
         extra=MappingProxyType(dict(extra)),
         checkpoint=read_checkpoint(config, text, hf_quant_config),
@@ -142,6 +143,12 @@ def _layers(text: Mapping[str, Any], architecture: str, source: str) -> int:
         f"{source}: key `num_hidden_layers` is missing and no layer pattern stands in for it "
         f"(architecture {architecture})."
     )
+
+
+def _tied(fields: ConfigFields) -> bool:
+    """Whether one matrix serves both ends, by the language model's config or else the outer one."""
+    stated = fields.first("tie_word_embeddings", default=fields.root.get("tie_word_embeddings"))
+    return bool(stated) and not fields.compat.embeddings_never_tied
 
 
 def _architecture_facts(architecture: str, source: str, family: str | None) -> dict[str, Any]:

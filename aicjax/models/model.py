@@ -31,6 +31,7 @@ class ModelConfig:
         moe_intermediate_size: Width of one routed expert; that of the dense feed-forward when not stated.
         qk_norm: Whether attention normalises queries and keys.
         is_moe: Whether the width rule of experts applies.
+        tied_embeddings: Whether the vocabulary projection uses the weights of the embedding.
         draft_layers: Draft layers in the checkpoint, what a speculation depth of `auto` means.
         extra: Further facts of the family.
         checkpoint: Number formats of the checkpoint.
@@ -53,6 +54,7 @@ class ModelConfig:
     moe_intermediate_size: int
     qk_norm: bool
     is_moe: bool
+    tied_embeddings: bool
     draft_layers: int
     extra: Mapping[str, Any] = field(hash=False)
     checkpoint: CheckpointQuantisation

@@ -59,6 +59,7 @@ def resolve_quantisation(
     Raises:
         InputError: fp8 prefill attention was asked for and is not measured; or as `infer_quantisation`.
     """
+    searched = searched or not model.compat.estimates_resolve_formats_apart
     chosen = check_explicit(explicit)
     modes = dict(chosen)
     stated = stated_formats(model)
@@ -84,6 +85,21 @@ def resolve_quantisation(
         modes |= {role: "nvfp4_wo" for role, mode in (weights | modes).items() if mode == "nvfp4"}
     found = infer_quantisation(model, backend, modes)
     return dataclasses.replace(found, gemm_chosen="gemm" in chosen) if searched else found
+
+
+def large_ep_formats(
+    quantisation: Quantisation, model: ModelConfig, backend: str, explicit: Mapping[str, str]
+) -> Quantisation:
+    """Formats of a layout whose experts span many GPUs, from those of layouts whose experts do not.
+
+    Args:
+        quantisation: Formats of the worker, as `resolve_quantisation` gives them.
+        model: The model.
+        backend: `trtllm`, `vllm` or `sglang`.
+        explicit: Formats the caller sets, by role; they always win.
+    """
+    labels = _large_ep_attention(model, backend)
+    return dataclasses.replace(quantisation, **{role: mode for role, mode in labels.items() if role not in explicit})
 
 
 def _large_ep_attention(model: ModelConfig, backend: str) -> dict[str, str]:

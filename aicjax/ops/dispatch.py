@@ -10,7 +10,7 @@ from aicjax import quant
 from aicjax.hardware import System
 from aicjax.ops.records import AllReduce, MoeAllToAll, MoeDispatch, Nccl
 
-COMPRESSING_SM = 100  # the compute capability whose TensorRT-LLM kernels gather tokens in the experts' format
+COMPRESSING_SM = 100  # first compute capability whose TensorRT-LLM kernels gather tokens in the experts' format
 COMPRESSED = ("nvfp4", "fp8", "fp8_block")  # formats that they gather in
 ACTIVATION = "half"  # format of tokens elsewhere
 EXCHANGE_NODE_GPUS = 72  # a node that is a whole rack exchanges tokens over NVLink, without collectives
@@ -58,7 +58,8 @@ def _sglang(record: MoeDispatch) -> tuple[Exchange, ...]:
 
 def _trtllm(record: MoeDispatch, system: System) -> tuple[Exchange, ...]:
     """Attention is either tensor or data parallel; the newest kernels gather compressed tokens."""
-    compressing = system.sm_version == COMPRESSING_SM
+    sm = system.sm_version or 0
+    compressing = sm == COMPRESSING_SM if record.compressed_on_one_sm else sm >= COMPRESSING_SM
     if compressing and record.attention_dp > 1:
         if record.moe_tp == 1 and system.gpus_per_node >= EXCHANGE_NODE_GPUS:
             return (_nvlink(record),)

@@ -51,6 +51,7 @@ class MoeDispatch:
     context: bool = True
     attention_reduced: bool = False
     comm_quant: str = "half"
+    compressed_on_one_sm: bool = False
     seq_split: int = 1
     weight_bytes: float = 0.0
 

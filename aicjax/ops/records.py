@@ -49,11 +49,12 @@ class Gemm:
     token_divisor: int = 1
     seq_split: int = 1
     below_grid_sol: bool = False
+    borrowed: bool = False
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of weights of all layers it stands for."""
-        return self.n * self.k * quant.GEMM[self.quant].bytes * self.scale
+        """Bytes of weights of all layers it stands for; none where another operator's are `borrowed`."""
+        return 0.0 if self.borrowed else self.n * self.k * quant.GEMM[self.quant].bytes * self.scale
 
     @property
     def last_token_only(self) -> bool:

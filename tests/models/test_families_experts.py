@@ -215,11 +215,13 @@ def test_checkpoint_exceptions_for_single_projections():
 
 def test_searches_take_the_faster_format_of_gpt_oss_and_remember_who_chose():
     model, b200 = load_model("openai/gpt-oss-120b"), load_system("b200_sxm")
-    assert resolve_quantisation(model, b200, "trtllm", "1.3.0rc20").moe == "w4a16_mxfp4"
-    assert resolve_quantisation(model, b200, "trtllm", "1.3.0rc20", searched=True).moe == "w4a8_mxfp4_mxfp8"
+    apart = load_model("openai/gpt-oss-120b", compat=REFERENCE)
+    assert resolve_quantisation(apart, b200, "trtllm", "1.3.0rc20").moe == "w4a16_mxfp4"
+    assert resolve_quantisation(model, b200, "trtllm", "1.3.0rc20").moe == "w4a8_mxfp4_mxfp8"
+    assert resolve_quantisation(apart, b200, "trtllm", "1.3.0rc20", searched=True).moe == "w4a8_mxfp4_mxfp8"
     chosen = resolve_quantisation(model, b200, "trtllm", "1.3.0rc20", {"moe": "w4a16_mxfp4"}, searched=True)
     assert chosen.moe == "w4a16_mxfp4"
-    h200, nvfp4 = load_system("h200_sxm"), load_model("nvidia/Kimi-K2.5-NVFP4")
+    h200, nvfp4 = load_system("h200_sxm"), load_model("nvidia/Kimi-K2.5-NVFP4", compat=REFERENCE)
     assert resolve_quantisation(model, h200, "trtllm", "1.3.0rc20", searched=True).moe == "w4a16_mxfp4"
     assert resolve_quantisation(nvfp4, h200, "trtllm", "1.3.0rc20").gemm_chosen
     assert not resolve_quantisation(nvfp4, h200, "trtllm", "1.3.0rc20", searched=True).gemm_chosen

@@ -115,12 +115,14 @@ def test_explicit_formats_win_one_by_one():
 
 
 def test_who_chose_the_gemm_format_is_remembered():
-    model = load_model("nvidia/Qwen3-235B-A22B-NVFP4")
+    name = "nvidia/Qwen3-235B-A22B-NVFP4"
+    model = load_model(name, compat=REFERENCE)
     assert not infer_quantisation(model, "trtllm").gemm_chosen
     assert infer_quantisation(model, "trtllm", {"gemm": "nvfp4"}).gemm_chosen
     hopper = resolve_quantisation(model, load_system("h200_sxm"), "trtllm", "1.3.0rc20")
     assert (hopper.gemm, hopper.moe, hopper.gemm_chosen) == ("nvfp4_wo", "nvfp4_wo", True)
     assert not resolve_quantisation(model, load_system("b200_sxm"), "trtllm", "1.3.0rc20").gemm_chosen
+    assert not resolve_quantisation(load_model(name), load_system("h200_sxm"), "trtllm", "1.3.0rc20").gemm_chosen
 
 
 def test_decode_workers_keep_an_fp8_label_that_prefill_cannot_have():

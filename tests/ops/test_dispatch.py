@@ -40,6 +40,7 @@ def record(row: dict[str, Any]) -> MoeDispatch:
         row["attn_cp_size"],
         row["is_context"],
         row["attn_ar_modeled"],
+        compressed_on_one_sm=True,
     )
 
 
@@ -102,12 +103,15 @@ def test_collectives_of_each_framework(name):
 
 @pytest.mark.parametrize(("form", "share"), [("nvfp4", 9 / 32), ("fp8", 1 / 2), ("fp8_block", 1 / 2), ("w4afp8", 1)])
 def test_tokens_are_gathered_compressed_and_scattered_whole(form, share):
-    """On compute capability 100 exactly; 103 gathers whole tokens."""
+    """From compute capability 100 on, or on it alone."""
     op = dataclasses.replace(DATA, quant=form)
     b200, b300 = load_system("b200_sxm"), load_system("b300_sxm")
     assert expand_dispatch(op, b200, "trtllm") == (collective(GATHER, 8 * H * share),)
     assert expand_dispatch(after(op), b200, "trtllm") == (collective(SCATTER, 8 * H),)
-    assert expand_dispatch(op, b300, "trtllm") == (collective(GATHER, 8 * H),)
+    assert expand_dispatch(op, b300, "trtllm") == expand_dispatch(op, b200, "trtllm")
+    alone = dataclasses.replace(op, compressed_on_one_sm=True)
+    assert expand_dispatch(alone, b200, "trtllm") == expand_dispatch(op, b200, "trtllm")
+    assert expand_dispatch(alone, b300, "trtllm") == (collective(GATHER, 8 * H),)
 
 
 def test_node_that_is_a_rack_exchanges_tokens_over_nvlink():

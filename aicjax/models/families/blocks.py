@@ -25,6 +25,7 @@ from aicjax.ops.records import (
 
 Operators = tuple[Op | Overlap | Fallback, ...]  # a run of a list
 BYTES_16BIT = quant.GEMM["bfloat16"].bytes
+STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # a value of a recurrent state
 DENSE_FFN = ("gate_ffn1_gemm", "act_gate", "ffn2_gemm")  # names of the three operators of a gated feed-forward
 
 
@@ -57,10 +58,19 @@ class Phase:
         """Whether this is the list of a prefill."""
         return self.name == "context"
 
+    def layers(self, count: int) -> float:
+        """Scale of an operator that runs in so many layers."""
+        return count * self.once * self.layer_share
+
     @property
     def every(self) -> float:
         """Scale of an operator that runs in every layer."""
-        return self.model.layers * self.once * self.layer_share
+        return self.layers(self.model.layers)
+
+    @property
+    def with_experts(self) -> float:
+        """Scale of an operator that runs in every layer but those with a dense feed-forward in place of experts."""
+        return self.layers(self.model.layers - self.model.extra.get("dense_layers", 0))
 
     @property
     def whole(self) -> "Phase":
@@ -95,9 +105,10 @@ class Phase:
         return Embedding(f"{self.name}_embedding", self.once, rows, model.hidden_size, seq_split=self.split)
 
     def logits(self) -> Gemm:
-        """The vocabulary projection."""
+        """The vocabulary projection; its weights are those of the embedding where the model ties them."""
         rows = self.model.vocab_size // self.parallel.tp
-        return self.gemm("logits_gemm", self.once, rows, self.model.hidden_size, "bfloat16")
+        head = self.gemm("logits_gemm", self.once, rows, self.model.hidden_size, "bfloat16")
+        return dataclasses.replace(head, borrowed=self.model.tied_embeddings)
 
     def all_reduce(self, name: str, scale: float) -> AllReduce:
         """Sum of the hidden states over the tensor-parallel ranks."""

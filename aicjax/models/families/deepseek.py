@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from aicjax.models.families import deepseek_large
 from aicjax.models.families.base import MLA_TABLES, Family, mixture
 from aicjax.models.families.blocks import Operators, Phase, phases
-from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.families.experts import LOAD, beside_shared, layer_facts, routed_experts, shared_expert
 from aicjax.models.families.latent import Formats, decoder, latent_bytes
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
@@ -16,11 +16,12 @@ from aicjax.ops.records import OpLists
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, int]:
-    return {key: fields.first(key) for key in ("v_head_dim", "kv_lora_rank", "qk_rope_head_dim")}
+    facts = {key: fields.first(key) for key in ("v_head_dim", "kv_lora_rank", "qk_rope_head_dim")}
+    return facts | layer_facts(fields)
 
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
-    """Operators of a prefill and of a decode step: every layer has experts and one shared expert."""
+    """Operators of a prefill and of a decode step."""
     formats = Formats.of(model, quantisation)
     context, generation = phases(model, parallel, quantisation, backend, nextn)
     return OpLists(
@@ -35,10 +36,9 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
 
 
 def _experts(phase: Phase, formats: Formats) -> Operators:
-    model, parallel, every = phase.model, phase.parallel, phase.every
-    routed = routed_experts(phase, every, LOAD, cp=parallel.cp, context=phase.prefill)
-    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size, parallel.tp, formats.shared)
-    return beside_shared(phase, routed, shared)
+    parallel = phase.parallel
+    routed = routed_experts(phase, phase.with_experts, LOAD, cp=parallel.cp, context=phase.prefill)
+    return beside_shared(phase, routed, shared_expert(phase, parallel.tp, formats.shared))
 
 
 DEEPSEEK, KIMIK25 = (

@@ -2,7 +2,7 @@
 """DeepSeek V3 and its kin with experts over many GPUs: every engine has a list of its own."""
 
 from aicjax.models.families.blocks import Operators, Phase, phases
-from aicjax.models.families.experts import LOAD
+from aicjax.models.families.experts import LOAD, dense_layers
 from aicjax.models.families.large_experts import large_experts
 from aicjax.models.families.latent import (
     KV_RANK,
@@ -48,6 +48,7 @@ def _trtllm(phase: Phase, formats: Formats, plan: LargeEp) -> Operators:
         phase.elementwise("add_norm_1", every, 2 * hidden, 2 * hidden),
         *attention_parts(phase, formats, kernels, (phase.elementwise("q_a_layernorm", every, Q_RANK, Q_RANK),)),
         phase.elementwise("add_norm_2", every, 2 * hidden, 2 * hidden),
+        *dense_layers(phase),
         *large_experts(phase, LOAD, plan, shared=formats.shared),
         phase.logits(),
         phase.hand_over(),
@@ -55,7 +56,7 @@ def _trtllm(phase: Phase, formats: Formats, plan: LargeEp) -> Operators:
 
 
 def _sglang(phase: Phase, formats: Formats, plan: LargeEp) -> Operators:
-    """Ranks of attention share the tokens of a prefill outside attention; no second norm and no vocabulary."""
+    """Ranks of attention share the tokens of a prefill outside attention; no second norm."""
     model, tp, every, hidden = phase.model, phase.parallel.tp, phase.every, phase.model.hidden_size
     down = (Q_RANK + KV_RANK + ROPE_DIM, hidden, formats.down)
     return (
@@ -64,14 +65,21 @@ def _sglang(phase: Phase, formats: Formats, plan: LargeEp) -> Operators:
         phase.embedding(),
         phase.elementwise("add_norm_1", every, 2 * hidden, 2 * hidden),
         phase.gemm("downscale_gemm", every, *down),
-        _wide_attention(phase),
+        _wide_attention(phase, formats),
         *phase.kv_gather(every, latent_bytes(model, phase.quantisation)),
         *phase.tp_exchange("reduce_scatter"),
+        *dense_layers(phase),
         *large_experts(phase, LOAD, plan, shared=formats.shared, routed_here=False),
+        *(() if model.compat.passes_without_head else (phase.logits(),)),
     )
 
 
-def _wide_attention(phase: Phase) -> WideEpContextMla | WideEpGenerationMla:
+def _wide_attention(phase: Phase, formats: Formats) -> WideEpContextMla | WideEpGenerationMla:
+    """The measured block; it holds the projections that are not listed."""
     parallel, modes = phase.parallel, phase.quantisation
+    unlisted = () if phase.model.compat.attention_blocks_without_weights else attention_parts(phase, formats, ())[1:]
     shape = (f"{phase.name}_attention", phase.every, MEASURED_HEADS // parallel.tp, modes.kvcache, modes.fmha)
-    return WideEpContextMla(*shape, cp=parallel.cp) if phase.prefill else WideEpGenerationMla(*shape)
+    held = sum(op.weight_bytes for op in unlisted)
+    if phase.prefill:
+        return WideEpContextMla(*shape, cp=parallel.cp, weight_bytes=held)
+    return WideEpGenerationMla(*shape, weight_bytes=held)

@@ -8,7 +8,7 @@ from aicjax import quant
 from aicjax.models.families.base import Family, mixture
 from aicjax.models.families.blocks import BYTES_16BIT, Operators, Phase, phases
 from aicjax.models.families.exceptions import PROJECTIONS, keeps_shared_expert, projection_quants
-from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts
+from aicjax.models.families.experts import LOAD, beside_shared, dense_layers, layer_facts, routed_experts, shared_expert
 from aicjax.models.families.large_experts import large_experts
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.large_ep import LargeEp, decode_share
@@ -38,7 +38,8 @@ _SCALE_BYTES = 4
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, Any]:
-    return {key: fields.required(key) for key in _REQUIRED} | {"indexer_fraction": _indexer_fraction(fields)}
+    facts = {key: fields.required(key) for key in _REQUIRED} | {"indexer_fraction": _indexer_fraction(fields)}
+    return facts | layer_facts(fields)
 
 
 def _indexer_fraction(fields: ConfigFields) -> float:
@@ -56,7 +57,7 @@ def _indexer_fraction(fields: ConfigFields) -> float:
 
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
-    """Operators of a prefill and of a decode step: every layer has experts and one shared expert."""
+    """Operators of a prefill and of a decode step."""
     context, generation = phases(model, parallel, quantisation, backend, nextn)
     return OpLists(context=_decoder(context, _experts(context)), generation=_decoder(generation, _experts(generation)))
 
@@ -82,15 +83,22 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
 
 
 def _experts(phase: Phase) -> Operators:
-    model, parallel, every, phase = phase.model, phase.parallel, phase.every, phase.whole
-    kept = "bfloat16" if keeps_shared_expert(model) else None
-    routed = routed_experts(phase, every, LOAD, cp=parallel.cp, context=phase.prefill)
-    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size, parallel.moe_tp, kept)
-    return beside_shared(phase, routed, shared)
+    parallel, phase = phase.parallel, phase.whole
+    kept = "bfloat16" if keeps_shared_expert(phase.model) else None
+    routed = routed_experts(phase, phase.with_experts, LOAD, cp=parallel.cp, context=phase.prefill)
+    return beside_shared(phase, routed, shared_expert(phase, parallel.moe_tp, kept))
 
 
 def _sglang(phase: Phase, experts: Operators) -> Operators:
-    return *phase.tp_exchange("all_gather"), _attention(phase), *phase.tp_exchange("reduce_scatter"), *experts
+    head = () if phase.model.compat.passes_without_head else (phase.whole.logits(),)
+    return (
+        *phase.tp_exchange("all_gather"),
+        _attention(phase),
+        *phase.tp_exchange("reduce_scatter"),
+        *dense_layers(phase.whole),
+        *experts,
+        *head,
+    )
 
 
 def _decoder(phase: Phase, experts: Operators) -> Operators:
@@ -100,6 +108,7 @@ def _decoder(phase: Phase, experts: Operators) -> Operators:
         phase.elementwise("add_norm_1", every, 2 * hidden, 2 * hidden, token_divisor=cp),
         _attention(phase),
         phase.elementwise("add_norm_2", every, 2 * hidden, 2 * hidden, token_divisor=cp),
+        *dense_layers(phase),
         *experts,
         phase.logits(),
         phase.hand_over(),

@@ -8,7 +8,7 @@ from aicjax import quant
 from aicjax._results import InputError
 from aicjax.models.families.base import Family, mixture
 from aicjax.models.families.blocks import Operators, Phase, phases
-from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts, router
+from aicjax.models.families.experts import LOAD, SHARED_EXPERT, beside_shared, routed_experts, router, shared_experts
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
@@ -39,7 +39,8 @@ _REQUIRED = (
 def _extra(fields: ConfigFields) -> Mapping[str, Any]:
     ratios = fields.required("compress_ratios")[: fields.layers]
     return {key: fields.required(key) for key in _REQUIRED} | {
-        "compress_ratios": fields.pattern("compress_ratios", RATIOS, ratios)
+        "compress_ratios": fields.pattern("compress_ratios", RATIOS, ratios),
+        "shared_experts": shared_experts(fields),
     }
 
 
@@ -114,7 +115,8 @@ def _mega_experts(phase: Phase) -> Operators:
 
 def _decoder(phase: Phase, routed: Operators) -> Operators:
     model, every, hidden = phase.model, phase.every, phase.model.hidden_size
-    shared = phase.gated_ffn(SHARED_EXPERT, every, model.moe_intermediate_size // phase.parallel.tp)
+    shared_size = model.extra["shared_experts"] * model.moe_intermediate_size // phase.parallel.tp
+    shared = phase.gated_ffn(SHARED_EXPERT, every, shared_size) if shared_size else ()
     return (
         phase.embedding(),
         _hyper_connection(phase, "pre"),

@@ -8,7 +8,7 @@ from aicjax import quant
 from aicjax._results import DataError, InputError
 from aicjax.models.families.base import MLA_TABLES, Family, mixture
 from aicjax.models.families.blocks import BYTES_16BIT, Operators, Phase, phases
-from aicjax.models.families.experts import LOAD, exchange, experts, router
+from aicjax.models.families.experts import DENSE_LAYER, LOAD, exchange, experts, router
 from aicjax.models.families.kimi_k3_attention import latent_layers, linear_layers
 from aicjax.models.families.kimi_k3_draft import draft_kv_bytes, draft_operators
 from aicjax.models.kvcache import KvCache, KvTerm
@@ -21,7 +21,6 @@ _REQUIRED = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_di
 _DEFAULT_CONV_KERNEL = 4
 _STATES = 5  # recurrent states that an engine keeps of a sequence
 _STATE_BYTES = 4  # of a value of the recurrent state
-_DENSE = ("dense_gate_up_gemm", "dense_act_gate", "dense_down_gemm")
 _SHARED = ("shared_gate_up_gemm", "shared_act_gate", "shared_down_gemm")
 
 
@@ -90,7 +89,7 @@ def _decoder(phase: Phase, nextn: int) -> Operators:
 
 
 def _dense_ffn(phase: Phase, scale: float) -> Operators:
-    ffn = phase.gated_ffn(_DENSE, scale, phase.model.intermediate_size, phase.parallel.tp, low=True)
+    ffn = phase.gated_ffn(DENSE_LAYER, scale, phase.model.intermediate_size, phase.parallel.tp, low=True)
     return *ffn, phase.all_reduce("dense_ffn_ar", scale)
 
 

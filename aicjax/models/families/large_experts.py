@@ -2,7 +2,7 @@
 """Experts over many GPUs as families write them: exchange through a library, and whole shared experts."""
 
 from aicjax.models.families.blocks import DENSE_FFN, Operators, Phase
-from aicjax.models.families.experts import SHARED_EXPERT, router
+from aicjax.models.families.experts import router, shared_expert
 from aicjax.models.large_ep import LargeEp, exchange_format, expert_load, large_ep_facts, shares_attention_tokens
 from aicjax.ops.records import MoeAllToAll, MoeExpertCompute, Overlap
 
@@ -10,7 +10,7 @@ from aicjax.ops.records import MoeAllToAll, MoeExpertCompute, Overlap
 def large_experts(
     phase: Phase, load: str, plan: LargeEp, *, shared: str | None = None, routed_here: bool = True
 ) -> Operators:
-    """The expert block of every layer.
+    """The expert block of every layer that has experts.
 
     Args:
         phase: The list it is for.
@@ -20,16 +20,16 @@ def large_experts(
         routed_here: Whether the router is listed; some engines run it with attention.
     """
     steps = large_ep_facts()["libraries"][plan.library(phase.name)]["steps"]
-    first = (router(phase, phase.every),) if routed_here else ()
+    first = (router(phase, phase.with_experts),) if routed_here else ()
     before = tuple(_exchange(phase, plan, step) for step in steps[:-1])
     routed = (*before, _experts(phase, load, plan), _exchange(phase, plan, steps[-1]))
-    if shared is None:
+    rest = () if shared is None else _shared(phase, shared)
+    if not rest:
         return first + routed
-    rest = _shared(phase, shared)
     if phase.backend != "trtllm":
         return first + rest + routed
     hidden = phase.model.hidden_size
-    added = phase.whole.elementwise("moe_reduce_add", phase.every, 2 * hidden, hidden)
+    added = phase.whole.elementwise("moe_reduce_add", phase.with_experts, 2 * hidden, hidden)
     if phase.prefill:
         return *first, *rest, *routed, added
     return Overlap(f"{phase.name}_moe_overlap", first + routed, rest), added
@@ -40,7 +40,7 @@ def _exchange(phase: Phase, plan: LargeEp, step: str) -> MoeAllToAll:
     shared_tokens = phase.prefill and shares_attention_tokens(library)
     return MoeAllToAll(
         name=f"{phase.name}_moe_{step}",
-        scale=phase.every,
+        scale=phase.with_experts,
         phase=step,
         comm_backend=library,
         comm_dtype=exchange_format(library, phase.quantisation.moe, phase.name, step),
@@ -58,7 +58,7 @@ def _experts(phase: Phase, load: str, plan: LargeEp) -> MoeExpertCompute:
     model, parallel = phase.model, phase.parallel
     return MoeExpertCompute(
         name=f"{phase.name}_moe",
-        scale=phase.every,
+        scale=phase.with_experts,
         hidden_size=model.hidden_size,
         inter_size=model.moe_intermediate_size,
         topk=model.topk,
@@ -74,10 +74,13 @@ def _experts(phase: Phase, load: str, plan: LargeEp) -> MoeExpertCompute:
 
 
 def _shared(phase: Phase, mode: str) -> Operators:
-    """One shared expert, whole on every GPU; where ranks of attention share tokens, each sees its part of a prefill."""
-    size = phase.model.moe_intermediate_size
+    """Shared experts, whole on every GPU; where ranks of attention share tokens, each sees its part of a prefill."""
     if phase.backend == "trtllm":
-        return phase.whole.gated_ffn(SHARED_EXPERT, phase.every, size, mode=mode)
+        return shared_expert(phase.whole, 1, mode)
+    model = phase.model
+    size = model.extra["shared_experts"] * model.moe_intermediate_size
+    if not size:
+        return ()
     return phase.gated_ffn(
-        DENSE_FFN, phase.every, size, mode=mode, token_divisor=phase.parallel.tp if phase.prefill else 1
+        DENSE_FFN, phase.with_experts, size, mode=mode, token_divisor=phase.parallel.tp if phase.prefill else 1
     )

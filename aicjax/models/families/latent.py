@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from aicjax import quant
 from aicjax.models.families.blocks import Operators, Phase
 from aicjax.models.families.exceptions import keeps_shared_expert, projection_quants
+from aicjax.models.families.experts import dense_layers
 from aicjax.models.model import ModelConfig
 from aicjax.models.quantisation import Quantisation
 from aicjax.ops.records import (
@@ -62,6 +63,11 @@ def latent_bytes(model: ModelConfig, quantisation: Quantisation) -> float:
     return width * quant.KVCACHE[quantisation.kvcache].bytes
 
 
+def kernel_heads(model: ModelConfig) -> int:
+    """Heads whose kernel measurements price the attention of a model."""
+    return MEASURED_HEADS if model.compat.latent_kernels_of_128_heads else model.num_heads
+
+
 def decoder(phase: Phase, formats: Formats, experts: Operators) -> Operators:
     """The list of a phase around its expert block."""
     model, every, hidden = phase.model, phase.every, phase.model.hidden_size
@@ -71,6 +77,7 @@ def decoder(phase: Phase, formats: Formats, experts: Operators) -> Operators:
         *_attention_block(phase, formats),
         *phase.kv_gather(every, latent_bytes(model, phase.quantisation)),
         phase.elementwise("add_norm_2", every, 2 * hidden, 2 * hidden),
+        *dense_layers(phase, summed=phase.backend != "vllm"),
         *experts,
         phase.logits(),
         *((phase.whole.all_reduce("tp_allreduce", 2 * every),) if phase.backend == "vllm" else ()),
@@ -118,7 +125,7 @@ def attention_kernels(phase: Phase, formats: Formats) -> Operators:
         heads, kv_heads = model.num_heads // parallel.tp, model.num_kv_heads // parallel.tp
         head_dim = model.extra["v_head_dim"] or model.head_dim
         return (phase.attention(every / phase.split, heads, kv_heads, head_dim),)
-    name, heads = f"{phase.name}_attention", MEASURED_HEADS // parallel.tp
+    name, heads = f"{phase.name}_attention", kernel_heads(model) // parallel.tp
     if phase.prefill:
         return (ContextMla(name, every, heads, modes.kvcache, modes.fmha, cp=parallel.cp),)
     before, after = (

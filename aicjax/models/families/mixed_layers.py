@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from aicjax import quant
 from aicjax.models.families.blocks import Operators, Phase
 from aicjax.models.families.experts import LOAD, routed_experts
+from aicjax.models.kvcache import UNBOUNDED, KvCache, KvTerm
 from aicjax.ops.records import Nccl
 
 _DENSE = ("dense_gate_up_gemm", "dense_act", "dense_down_gemm")
@@ -63,11 +64,28 @@ def decoder(phase: Phase, *, qk_norm: bool = False) -> Operators:
             scale = count * phase.once
             attention = _attention(phase, scale, kinds[tag], tag if with_experts else f"{tag}_dense", qk_norm=qk_norm)
             blocks += *attention, *(_expert_ffn if with_experts else _dense_ffn)(phase, scale, tag)
-    gathers = (_kv_gather(phase, kinds[tag], tag) for tag in (_GLOBAL, _WINDOW))
-    return phase.embedding(), *blocks, phase.logits(), phase.hand_over(), *(op for ops in gathers for op in ops)
+    gathers = (op for tag in (_GLOBAL, _WINDOW) for op in _kv_gather(phase, kinds[tag], tag))
+    return phase.embedding(), *blocks, phase.logits(), phase.hand_over(), *gathers, *_shared_expert(phase)
 
 
-def dense_ffn(phase: Phase, scale: float, size: int, tag: str) -> Operators:
+def window_kv_cache(phase: Phase) -> KvCache:
+    """Cache of layers of both kinds, each as wide as its heads, up to the window where there is one."""
+    return KvCache(
+        tuple(
+            KvTerm(_kv_bytes(phase, AttentionKind.of(phase, tag)) * _layers(phase, tag), window or UNBOUNDED)
+            for tag, window in ((_WINDOW, phase.model.extra["window"]), (_GLOBAL, 0))
+        )
+    )
+
+
+def _shared_expert(phase: Phase) -> Operators:
+    """The shared expert of all expert layers, listed last."""
+    facts = phase.model.extra
+    scale, size = facts["expert_layers"].count(1) * phase.once, facts.get("shared_expert_size", 0)
+    return _gated_ffn(phase, scale, size // phase.parallel.tp, "shared_expert") if size else ()
+
+
+def _gated_ffn(phase: Phase, scale: float, size: int, tag: str) -> Operators:
     """A gated feed-forward of so many values on one GPU."""
     gate_up, act, down = (f"{tag}_{name}" for name in _DENSE)
     return phase.gated_ffn((gate_up, act, down), scale, size, low=True)
@@ -103,10 +121,18 @@ def _expert_ffn(phase: Phase, scale: float, tag: str) -> Operators:
 def _dense_ffn(phase: Phase, scale: float, tag: str) -> Operators:
     model, norm = phase.model, 2 * phase.model.hidden_size
     size = (model.extra.get("dense_size") or model.intermediate_size) // phase.parallel.tp
-    return phase.elementwise(f"{tag}_dense_ffn_norm", scale, norm, norm), *dense_ffn(phase, scale, size, tag)
+    return phase.elementwise(f"{tag}_dense_ffn_norm", scale, norm, norm), *_gated_ffn(phase, scale, size, tag)
 
 
 def _kv_gather(phase: Phase, kind: AttentionKind, tag: str) -> tuple[Nccl, ...]:
-    count = phase.model.extra["global_attention"].count(int(tag == _GLOBAL))
-    kv_bytes = kind.kv_width * quant.KVCACHE[phase.quantisation.kvcache].bytes
-    return phase.kv_gather(count, kv_bytes, f"cp_all_gather_{tag}") if count else ()
+    count = _layers(phase, tag)
+    return phase.kv_gather(count, _kv_bytes(phase, kind), f"cp_all_gather_{tag}") if count else ()
+
+
+def _layers(phase: Phase, tag: str) -> int:
+    return phase.model.extra["global_attention"].count(int(tag == _GLOBAL))
+
+
+def _kv_bytes(phase: Phase, kind: AttentionKind) -> float:
+    """Cached bytes of one token in one layer."""
+    return kind.kv_width * quant.KVCACHE[phase.quantisation.kvcache].bytes

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Grouped-query attention with experts in every layer: Mixtral, Qwen2/3-MoE, gpt-oss, MiniMax-M2."""
 
+from collections.abc import Mapping
+
 from aicjax.models.families.base import Family, mixture
 from aicjax.models.families.blocks import (
     Operators,
@@ -10,16 +12,21 @@ from aicjax.models.families.blocks import (
     kv_layer_bytes,
     phases,
 )
-from aicjax.models.families.experts import STEEP_LOAD, routed_experts
+from aicjax.models.families.experts import SHARED_EXPERT, STEEP_LOAD, beside_shared, routed_experts
 from aicjax.models.families.large_experts import large_experts
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.large_ep import LargeEp
-from aicjax.models.model import ModelConfig
+from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
 from aicjax.models.quantisation import Quantisation
 from aicjax.ops.records import OpLists
 
 _WINDOWS = {"GptOssForCausalLM": 128}  # tokens that every other layer sees
+
+
+def _extra(fields: ConfigFields) -> Mapping[str, int]:
+    unread = fields.compat.shared_experts_not_read
+    return {"shared_expert_size": 0 if unread else fields.first("shared_expert_intermediate_size")}
 
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
@@ -54,7 +61,10 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
 
 
 def _experts(phase: Phase) -> Operators:
-    return routed_experts(phase, phase.every, STEEP_LOAD, cp=phase.parallel.cp if phase.prefill else 1)
+    routed = routed_experts(phase, phase.every, STEEP_LOAD, cp=phase.parallel.cp if phase.prefill else 1)
+    size = phase.model.extra.get("shared_expert_size", 0)
+    shared = phase.gated_ffn(SHARED_EXPERT, phase.every, size, phase.parallel.tp) if size else ()
+    return beside_shared(phase, routed, shared)
 
 
 def _decoder(phase: Phase, experts: Operators, *, whole_embedding: bool = False) -> Operators:
@@ -65,7 +75,7 @@ def _decoder(phase: Phase, experts: Operators, *, whole_embedding: bool = False)
         phase.embedding(1 if whole_embedding else phase.parallel.tp),
         *grouped_attention_block(phase, every if window is None else every / 2),
         *experts,
-        *(() if phase.prefill and model.compat.expert_prefill_without_head else (phase.logits(),)),
+        *(() if phase.prefill and model.compat.passes_without_head else (phase.logits(),)),
     )
 
 
@@ -76,6 +86,7 @@ def _ends(phase: Phase) -> Operators:
 MOE = Family(
     "MOE",
     mixture,
+    _extra,
     op_lists=op_lists,
     kv_cache=kv_cache,
     large_op_lists=large_op_lists,

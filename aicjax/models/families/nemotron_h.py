@@ -6,7 +6,15 @@ from typing import Any
 
 from aicjax._results import DataError
 from aicjax.models.families.base import Family, kv_heads_per_gpu
-from aicjax.models.families.blocks import Operators, Phase, grouped_attention, kv_layer_bytes, phases
+from aicjax.models.families.blocks import (
+    BYTES_16BIT,
+    STATE_BYTES,
+    Operators,
+    Phase,
+    grouped_attention,
+    kv_layer_bytes,
+    phases,
+)
 from aicjax.models.families.experts import LOAD, exchange, experts, router
 from aicjax.models.kvcache import KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
@@ -24,10 +32,12 @@ _KERNELS = {
 
 
 def _extra(fields: ConfigFields) -> Mapping[str, Any]:
+    state = fields.first("mamba_ssm_cache_dtype", default=None)
     return {key: fields.required(key) for key in _REQUIRED} | {
         "pattern": _pattern(fields),
         "shared_expert_size": fields.first("moe_shared_expert_intermediate_size"),
         "latent_size": fields.first("moe_latent_size"),
+        "state_dtype": state if state in STATE_BYTES else "bfloat16",
     }
 
 
@@ -53,8 +63,15 @@ def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
-    """Keys and values as if every layer had attention; the recurrent state is not counted."""
-    return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * model.layers),))
+    """Keys and values of the attention layers, recurrent state and last inputs of the state-space layers."""
+    layer_bytes, pattern = kv_layer_bytes(model, parallel, quantisation), model.extra["pattern"]
+    if model.compat.state_space_layers_with_kv:
+        return KvCache((KvTerm(layer_bytes * model.layers),))
+    facts = model.extra
+    width, states = facts["mamba_num_heads"] * facts["mamba_head_dim"], facts["ssm_state_size"]
+    inputs = (width + 2 * facts["n_groups"] * states) * (facts["conv_kernel"] - 1)
+    layer_state = width * states * STATE_BYTES[facts["state_dtype"]] + inputs * BYTES_16BIT
+    return KvCache((KvTerm(layer_bytes * pattern.count("*")),), pattern.count("M") * layer_state / parallel.tp)
 
 
 def _decoder(phase: Phase) -> Operators:

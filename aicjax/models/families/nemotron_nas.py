@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aicjax import quant
 from aicjax._results import InputError
 from aicjax.models.families.base import Family, dense
 from aicjax.models.families.blocks import DENSE_FFN, Operators, Phase, kv_layer_bytes, phases
@@ -65,8 +66,18 @@ def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
-    """Keys and values by the KV heads of the config: nothing where only the blocks state them."""
-    return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * model.layers),))
+    """Keys and values of the layers with attention, by the KV heads of each."""
+    if model.compat.searched_layers_without_kv:
+        return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * model.layers),))
+    heads = sum(block.count * _kv_heads(model, parallel, block) for block in model.extra["blocks"])
+    return KvCache((KvTerm(2 * heads * model.head_dim * quant.KVCACHE[quantisation.kvcache].bytes),))
+
+
+def _kv_heads(model: ModelConfig, parallel: Parallel, block: Block) -> int:
+    """Key and value heads of a layer on one GPU; none without attention."""
+    if block.no_attention or block.heads_per_kv_head is None:
+        return 0
+    return -(-(model.num_heads // block.heads_per_kv_head) // parallel.tp)
 
 
 def _decoder(phase: Phase) -> Operators:
@@ -75,10 +86,9 @@ def _decoder(phase: Phase) -> Operators:
 
 
 def _attention(phase: Phase, block: Block) -> Operators:
-    if block.no_attention or block.heads_per_kv_head is None:
-        return ()
     model, tp, hidden, count = phase.model, phase.parallel.tp, phase.model.hidden_size, block.count
-    kv_heads = -(-(model.num_heads // block.heads_per_kv_head) // tp)
+    if not (kv_heads := _kv_heads(model, phase.parallel, block)):
+        return ()
     width = model.num_heads * model.head_dim // tp
     return (
         phase.elementwise("add_norm_1", count, 2 * hidden, 2 * hidden),

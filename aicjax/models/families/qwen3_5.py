@@ -6,7 +6,15 @@ from typing import Any
 
 from aicjax._results import InputError
 from aicjax.models.families.base import Family, kv_heads_per_gpu
-from aicjax.models.families.blocks import BYTES_16BIT, DENSE_FFN, Operators, Phase, kv_layer_bytes, phases
+from aicjax.models.families.blocks import (
+    BYTES_16BIT,
+    DENSE_FFN,
+    STATE_BYTES,
+    Operators,
+    Phase,
+    kv_layer_bytes,
+    phases,
+)
 from aicjax.models.families.experts import STEEP_LOAD, exchange, experts, router_of_many
 from aicjax.models.families.qwen3_5_formats import Formats
 from aicjax.models.kvcache import KvCache, KvTerm
@@ -22,7 +30,6 @@ _REQUIRED = (
     "linear_value_head_dim",
     "linear_conv_kernel_dim",
 )
-_STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _KERNELS = {
     "context": {"conv1d": "causal_conv1d_fn", "scan": "chunk_gated_delta_rule"},
     "generation": {"conv1d": "causal_conv1d_update", "recurrence": "fused_sigmoid_gating_delta_rule_update"},
@@ -34,7 +41,7 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
     return {key: fields.required(key) for key in _REQUIRED} | {
         "layer_types": fields.pattern("layer_types", ("linear_attention", "full_attention")),
         "shared_expert_size": fields.first("shared_expert_intermediate_size"),
-        "state_dtype": state if state in _STATE_BYTES else "float32",
+        "state_dtype": state if state in STATE_BYTES else "float32",
     }
 
 
@@ -58,7 +65,7 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
     keys, values = _widths(model)
     state = facts["linear_num_value_heads"] // tp * facts["linear_key_head_dim"] * facts["linear_value_head_dim"]
     inputs = (2 * keys + values) // tp * (facts["linear_conv_kernel_dim"] - 1)
-    layer_state = state * _STATE_BYTES[facts["state_dtype"]] + inputs * BYTES_16BIT
+    layer_state = state * STATE_BYTES[facts["state_dtype"]] + inputs * BYTES_16BIT
     full, linear = (facts["layer_types"].count(kind) for kind in ("full_attention", "linear_attention"))
     return KvCache((KvTerm(kv_layer_bytes(model, parallel, quantisation) * full),), layer_state * linear)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aicjax.models.families.base import Family, mixture
-from aicjax.models.families.blocks import Operators, Phase, kv_layer_bytes, phases
-from aicjax.models.families.mixed_layers import decoder, dense_ffn
+from aicjax.models.families.blocks import kv_layer_bytes, phases
+from aicjax.models.families.mixed_layers import decoder
 from aicjax.models.kvcache import UNBOUNDED, KvCache, KvTerm
 from aicjax.models.model import ConfigFields, ModelConfig
 from aicjax.models.parallel import Parallel
@@ -28,8 +28,13 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
         "window_heads": int(other.get("num_attention_heads") or 0),
         "window_head_dim": int(other.get("head_dim") or 0),
         "attention_gate": bool(fields.first("use_head_wise_attn_gate", default=False)),
-        "shared_expert_size": int(fields.root.get("share_expert_dim") or 0),
+        "shared_expert_size": _shared_expert_size(fields),
     }
+
+
+def _shared_expert_size(fields: ConfigFields) -> int:
+    nested = 0 if fields.compat.shared_experts_not_read else fields.first("share_expert_dim")
+    return int(fields.root.get("share_expert_dim") or nested)
 
 
 def _expert_layers(fields: ConfigFields) -> tuple[int, ...]:
@@ -46,7 +51,7 @@ def _expert_layers(fields: ConfigFields) -> tuple[int, ...]:
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
     """Operators of a prefill and of a decode step: the shared expert of all expert layers comes last."""
     context, generation = phases(model, parallel, quantisation, backend, nextn)
-    return OpLists(context=_decoder(context), generation=_decoder(generation))
+    return OpLists(context=decoder(context, qk_norm=True), generation=decoder(generation, qk_norm=True))
 
 
 def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> KvCache:
@@ -54,13 +59,6 @@ def kv_cache(model: ModelConfig, parallel: Parallel, quantisation: Quantisation,
     layer_bytes, kinds = kv_layer_bytes(model, parallel, quantisation), model.extra["global_attention"]
     windowed = KvTerm(layer_bytes * kinds.count(0), model.extra["window"] or UNBOUNDED)
     return KvCache((windowed, KvTerm(layer_bytes * kinds.count(1))))
-
-
-def _decoder(phase: Phase) -> Operators:
-    facts = phase.model.extra
-    scale, size = facts["expert_layers"].count(1) * phase.once, facts["shared_expert_size"]
-    shared = dense_ffn(phase, scale, size // phase.parallel.tp, "shared_expert") if size else ()
-    return *decoder(phase, qk_norm=True), *shared
 
 
 STEP3P7 = Family("STEP3P7", mixture, _extra, op_lists, kv_cache, context_parallel_backends=("sglang",))
