@@ -104,9 +104,11 @@ def load_attention(system: System, backend: str, version: str, shared: bool, pha
     )
 
 
-def backend_lanes(database: Database, phase: str) -> list[str]:
+def backend_lanes(database: Database, phase: str) -> Sequence[str]:
     """Order in which a backend's attention kernels are tried, the asked-for or the framework's own first."""
-    if not database.measured or phase == "encoder":
+    if database.lanes is not None:
+        return database.lanes
+    if not database.measured:
         return []
     system, backend, version, shared = database.where
     preferred = database.attention_backend

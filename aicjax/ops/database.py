@@ -29,6 +29,7 @@ class Database:
         transfers: Kinds of transfer an estimate may use, of `KINDS`.
         attention_backend: Attention kernel to prefer; the backend's own when None.
         share: Whether tables of other versions and backends fill gaps; as the mode has it when None.
+        lanes: Order in which attention kernels are tried; that of `attention_backend` when None.
     """
 
     system: System
@@ -38,6 +39,7 @@ class Database:
     transfers: tuple[str, ...] = KINDS
     attention_backend: str | None = None
     share: bool | None = None
+    lanes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

@@ -13,24 +13,14 @@ from aicjax._results import InputError, Provenance
 from aicjax.constants import OpConstants, load_constants, traced
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div, point_bucket
-from aicjax.ops import attention, comm, gemm, traffic
-from aicjax.ops.attention_tables import backend_lanes
+from aicjax.interp.grid import answer
 from aicjax.ops.database import Database, transfer_kinds
-from aicjax.ops.records import (
-    P2P,
-    AllReduce,
-    ContextAttention,
-    Elementwise,
-    Embedding,
-    EncoderAttention,
-    Gemm,
-    GenerationAttention,
-    Nccl,
-    Op,
-)
-from aicjax.ops.roofline import Hardware, hardware_arrays
+from aicjax.ops.dispatch import expand_dispatch
+from aicjax.ops.kinds import SEQUENCE_KINDS, TOKEN_KINDS, Kind, kind_of
+from aicjax.ops.records import MoeDispatch, Op
+from aicjax.ops.roofline import Hardware, bound_times, hardware_arrays
 
-PHASES = {ContextAttention: "context", GenerationAttention: "generation", EncoderAttention: "encoder"}
+_SPLITS = ("token_divisor", "seq_split")
 
 
 @dataclass(frozen=True)
@@ -39,7 +29,7 @@ class OpTimes:
 
     Attributes:
         latency_ms: Latency [op], NaN where nothing answers.
-        sol_ms: Roofline [op].
+        sol_ms: Roofline [op], NaN for operators that nothing bounds.
         provenance: A `Provenance` code [op].
     """
 
@@ -56,6 +46,7 @@ def operator_latency(
     *,
     mode: str = "SILICON",
     transfer_policy: str | None = None,
+    share: bool | None = None,
     tokens: Any = None,
     batch: Any = None,
     length: Any = None,
@@ -67,11 +58,12 @@ def operator_latency(
 
     Args:
         system, backend, version: Which tables; `version` is resolved.
-        ops: Operators of one kind: products, collectives, traffic, or attention of one phase.
+        ops: Operators of one kind, as in `kinds`, or exchanges around experts.
         mode: `SILICON` (measured tables), `HYBRID` (estimates where they miss), `EMPIRICAL` (estimates alone) or `SOL`
             (rooflines).
         transfer_policy: What an estimate may borrow from: a preset of `database.TRANSFERS`, or a comma list of presets
             and kinds; anything when None.
+        share: Whether tables of other versions and backends fill gaps; where tables interpolate when None.
         tokens: Tokens of each token-driven operator [op].
         batch, length: Sequences, and their length: new tokens in prefill, all cached tokens in decode [op].
         prefix: Cached tokens before the new ones, prefill only [op].
@@ -84,95 +76,81 @@ def operator_latency(
 
     Example:
         >>> from aicjax.hardware import load_system
+        >>> from aicjax.ops.records import Elementwise
         >>> op = Elementwise("norm", 1.0, bytes_per_token=4.0 * 8192)
         >>> times = operator_latency(load_system("h200_sxm"), "trtllm", "1.3.0rc20", [op], tokens=[1024])
         >>> round(float(times.latency_ms[0]), 6)
         0.011738
     """
-    database = Database(system, backend, version, mode, transfer_kinds(transfer_policy))
+    order = None if lanes is None else tuple(lanes)
+    database = Database(system, backend, version, mode, transfer_kinds(transfer_policy), share=share, lanes=order)
+    known: OpConstants = traced(load_constants(backend).op if constants is None else constants)
     if not ops:
         raise InputError("ops", ops, "at least one operator")
-    known: OpConstants = traced(load_constants(backend).op if constants is None else constants)
-    kind = type(ops[0])
-    group = next((g for g in _GROUPS if kind in g), None)
-    if group is None or not all(isinstance(op, group) for op in ops):
+    if all(isinstance(op, MoeDispatch) for op in ops):
+        return _exchanges(database, [op for op in ops if isinstance(op, MoeDispatch)], tokens, known)
+    kind = next((k for k in (*TOKEN_KINDS, *SEQUENCE_KINDS) if all(isinstance(op, k.records) for op in ops)), None)
+    if kind is None:
         raise InputError("ops", sorted({type(op).__name__ for op in ops}), "operators of one kind")
-    size = point_bucket(len(ops))
-    hardware = hardware_arrays(system)
-    if kind in PHASES:
-        phase = PHASES[kind]
-        lanes = backend_lanes(database, phase) if lanes is None else lanes
-        rows = _bind_attention(database, phase, ops, lanes, size)
-        points = [_column("batch", batch, len(ops), size), _column("length", length, len(ops), size)]
-        if phase == "context":
-            points.append(_column("prefix", prefix, len(ops), size))
-        latency, code, sol = _attention(rows, points, hardware, known, phase)
+    if kind in TOKEN_KINDS:
+        return _ask(database, kind, ops, {"tokens": tokens}, known)
+    return _ask(database, kind, ops, {"batch": batch, "length": length, "prefix": prefix}, known)
+
+
+def _exchanges(database: Database, ops: Sequence[MoeDispatch], tokens: Any, constants: OpConstants) -> OpTimes:
+    """Exchanges as the sums of the collectives that they run."""
+    counts = _column("tokens", tokens, len(ops))
+    parts = [(at, part) for at, op in enumerate(ops) for part in expand_dispatch(op, database.system, database.backend)]
+    total = OpTimes(np.zeros(len(ops)), np.zeros(len(ops)), np.full(len(ops), Provenance.NONE))
+    for kind in {kind_of(part) for _, part in parts}:
+        at, group = zip(*[(at, part) for at, part in parts if isinstance(part, kind.records)], strict=True)
+        times = _ask(database, kind, group, {"tokens": counts[list(at)]}, constants)
+        np.add.at(total.latency_ms, at, times.latency_ms)
+        np.add.at(total.sol_ms, at, times.sol_ms)
+        np.maximum.at(total.provenance, at, times.provenance)
+    return total
+
+
+def _ask(database: Database, kind: Kind, ops: Sequence[Any], points: dict[str, Any], constants: OpConstants) -> OpTimes:
+    """Operators of one kind, each at its own point."""
+    size, hardware = point_bucket(len(ops)), hardware_arrays(database.system)
+    columns = [_padded(_column(name, values, len(ops)), size) for name, values in points.items()]
+    rows = kind.bind(database, ops, rows=size)
+    roofline = not database.measured and not kind.modeless
+    if kind in TOKEN_KINDS:
+        splits = [_padded(np.array([getattr(op, name, 1) for op in ops]), size) for name in _SPLITS]
+        times = _token_times(kind, rows, columns[0], splits, hardware, constants, roofline)
     else:
-        rows = _bind(database, ops, size)
-        splits = [_column("ops", [getattr(op, name, 1) for op in ops], len(ops), size) for name in _SPLITS]
-        latency, code, sol = _token_driven(rows, _column("tokens", tokens, len(ops), size), splits, hardware, known)
+        times = _sequence_times(kind, rows, columns, hardware, constants, roofline)
+    latency, code, sol = (np.asarray(x)[: len(ops), 0] for x in times)
     scale = np.array([op.scale for op in ops])
-    latency, sol, code = (np.asarray(x)[: len(ops), 0] for x in (latency, sol, code))
-    sol = sol * scale
-    if not database.measured:
-        return OpTimes(sol, sol, np.full(len(ops), Provenance.SOL))
-    return OpTimes(latency * scale, sol, code)
+    return OpTimes(latency * scale, sol * scale, code)
 
 
-_GROUPS = (
-    (Gemm,),
-    (AllReduce, Nccl),
-    (Elementwise, Embedding, P2P),
-    (ContextAttention,),
-    (GenerationAttention,),
-    (EncoderAttention,),
-)
-_SPLITS = ("token_divisor", "seq_split")
-
-
-def _column(name: str, values: Any, count: int, size: int) -> np.ndarray:
-    """Coordinates of `count` operators as a column, padded to `size`."""
+def _column(name: str, values: Any, count: int) -> np.ndarray:
+    """Coordinates of `count` operators."""
     if values is None:
         raise InputError(name, None, "given for this kind of operator")
-    column = np.broadcast_to(np.asarray(values, np.int32).reshape(-1), (count,))
-    return np.pad(column, (0, size - count), constant_values=1)[:, None]
+    return np.broadcast_to(np.asarray(values, np.int32).reshape(-1), (count,))
 
 
-def _bind_attention(database: Database, phase: str, ops: Sequence[Any], lanes: Sequence[str], size: int):
-    return attention.bind_attention(database, phase, ops, lanes, rows=size)
-
-
-def _bind(database: Database, ops: Sequence[Any], size: int):
-    if isinstance(ops[0], Gemm):
-        return gemm.bind_gemm(database, ops, rows=size)
-    if isinstance(ops[0], AllReduce | Nccl):
-        return comm.bind_comm(database, ops, rows=size)
-    return traffic.bind_traffic(database, ops, rows=size)
+def _padded(column: np.ndarray, size: int) -> np.ndarray:
+    """A column [size, 1], padded with ones."""
+    return np.pad(column.astype(np.int32), (0, size - column.size), constant_values=1)[:, None]
 
 
 @eqx.filter_jit
-def _token_driven(rows, tokens, splits, hardware: Hardware, constants: OpConstants):
+def _token_times(kind: Kind, rows, tokens, splits, hardware: Hardware, constants: OpConstants, roofline: bool):
     divisor, split = splits
     counts = ceil_div(floor_div(tokens, divisor), split).astype(jnp.float32)
-    if isinstance(rows, gemm.GemmRows):
-        own = jnp.arange(counts.shape[0], dtype=jnp.int32)
-        return *gemm.gemm_latency(rows, own, counts, hardware, constants), gemm.gemm_sol(
-            rows, counts, hardware, constants
-        )
-    if isinstance(rows, comm.CommRows):
-        return *comm.comm_latency(rows, counts, hardware, constants), comm.comm_sol(rows, counts, hardware, constants)
-    latency = traffic.traffic_latency(rows, counts, hardware, constants)
-    return *latency, traffic.traffic_sol(rows, counts, hardware, constants)
+    own = jnp.arange(counts.shape[0], dtype=jnp.int32)
+    sol = kind.token_sol(rows, own, counts, hardware, constants)
+    times = bound_times(sol) if roofline else kind.latency(rows, own, counts, hardware, constants)
+    return *times, sol
 
 
 @eqx.filter_jit
-def _attention(rows, points, hardware: Hardware, constants: OpConstants, phase: str):
-    batch, length, *prefix = points
-    if phase == "context":
-        latency = attention.context_attention_latency(rows, batch, length, prefix[0], hardware, constants)
-        return *latency, attention.context_attention_sol(rows, batch, length, prefix[0], hardware, constants)
-    if phase == "generation":
-        latency = attention.generation_attention_latency(rows, batch, length, hardware)
-        return *latency, attention.generation_attention_sol(rows, batch, length, hardware)
-    latency = attention.encoder_attention_latency(rows, batch, length, hardware, constants)
-    return *latency, attention.encoder_attention_sol(rows, batch, length, hardware, constants)
+def _sequence_times(kind: Kind, rows, points, hardware: Hardware, constants: OpConstants, roofline: bool):
+    sol = kind.sol(rows, *points, hardware, constants)
+    times = bound_times(sol) if roofline else answer([kind.ask(rows, *points, hardware, constants)])[0]
+    return *times, sol

@@ -8,8 +8,9 @@ bound in float64.
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax._units import MS_PER_S
 from aicjax.hardware import System
@@ -51,6 +52,13 @@ def hardware_arrays(system: System) -> Hardware:
 
 def _scalar(value: float) -> np.ndarray:
     return np.array(value, np.float32)
+
+
+def bound_times(
+    sol_ms: Float[Array, "row point"],
+) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
+    """Rooflines in the form of answers: latency and provenance; a miss where nothing bounds an operator."""
+    return sol_ms, jnp.where(jnp.isnan(sol_ms), Provenance.MISSING, Provenance.SOL).astype(jnp.int32)
 
 
 def gemm_sol_ms(m, n, k, element_bytes, peak, mem_bw, xp=jnp):

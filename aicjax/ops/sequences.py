@@ -5,17 +5,15 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.grid import Question, answer
 from aicjax.ops.database import Database
 from aicjax.ops.kinds import SEQUENCE_KINDS, Kind
 from aicjax.ops.records import SequenceOp
-from aicjax.ops.roofline import Hardware
+from aicjax.ops.roofline import Hardware, bound_times
 from aicjax.ops.tokens import distinct
 
 Points = tuple[Int[Array, " point"], Int[Array, " point"], Int[Array, " point"]]
@@ -78,5 +76,4 @@ def sequence_rooflines(rows: SequenceRows, points: Points, hardware: Hardware, c
 def _roofline(kind: Kind, bound: Any, points: Points, hardware: Hardware, constants: OpConstants) -> Times:
     if kind.modeless:
         return answer([kind.ask(bound, *points, hardware, constants)])[0]
-    sol = kind.sol(bound, *points, hardware, constants)
-    return sol, jnp.full(sol.shape, Provenance.SOL, jnp.int32)
+    return bound_times(kind.sol(bound, *points, hardware, constants))

@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from aicjax._results import Provenance
 from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.ops.database import Database
 from aicjax.ops.kinds import TOKEN_KINDS
 from aicjax.ops.records import Gemm, Op, TokenOp
-from aicjax.ops.roofline import Hardware
+from aicjax.ops.roofline import Hardware, bound_times
 
 ROW_BUCKET = 8
 
@@ -112,8 +111,7 @@ def token_times(
         if bound is None:
             continue
         if roofline:
-            sol = kind.token_sol(bound, reads, counts, hardware, constants)
-            parts.append((sol, jnp.full(sol.shape, Provenance.SOL, jnp.int32)))
+            parts.append(bound_times(kind.token_sol(bound, reads, counts, hardware, constants)))
         else:
             parts.append(kind.latency(bound, reads, counts, hardware, constants))
     return jnp.concatenate([p[0] for p in parts]), jnp.concatenate([p[1] for p in parts])
