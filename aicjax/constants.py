@@ -63,6 +63,8 @@ class DisaggConstants(eqx.Module):
     decode_latency_correction: float
     prefill_degradation: float
     decode_degradation: float
+    encoder_latency_correction: float
+    encoder_degradation: float
     ttft_correction: float
 
 

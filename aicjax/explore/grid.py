@@ -79,6 +79,16 @@ class DisaggGrid(_Section):
         return [size for size in sizes or self.replica_gpus if size <= total_gpus]
 
 
+class EncoderGrid(_Section):
+    """Choices of a worker that runs the vision encoder alone, and how many of them go with how many others."""
+
+    tp: Counts
+    batch: Counts
+    max_batch: Count
+    max_workers: Count
+    max_agg_workers: Count
+
+
 class TargetGrid(_Section):
     """Latency targets that a sweep tries [ms]."""
 
@@ -112,6 +122,7 @@ class Grid(_Section):
 
     agg: AggGrid
     disagg: DisaggGrid
+    encoder: EncoderGrid
     targets: TargetGrid
     layouts: LayoutGrid
     recommend_max_worker_gpus: Count

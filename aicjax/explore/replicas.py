@@ -5,7 +5,7 @@ Host arrays in float64 on rounded worker rows: limits are strict, cuts fall on t
 that the choice is the one of AIConfigurator 0.12.0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from aicjax.explore.columns import DECIMALS
 from aicjax.explore.grid import DisaggGrid
 from aicjax.explore.targets import Targets
 from aicjax.serving.disagg import DisaggEstimate, ReplicaLimits, WorkerCounts, Workers, disagg_estimate, match_workers
+from aicjax.serving.encoder import Encoders
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,12 +55,14 @@ class Replicas(NamedTuple):
 
     Attributes:
         prefill, decode: Rows of the worker tables.
+        encode: Choice of encode worker; 0 without encoders.
         counts: Workers of each role.
         estimate: Unrounded estimate of each replica.
     """
 
     prefill: Ints
     decode: Ints
+    encode: Ints
     counts: WorkerCounts
     estimate: DisaggEstimate
 
@@ -73,12 +76,14 @@ def best_replicas(
     constants: DisaggConstants,
     cuts: DisaggGrid,
     may_pair: Callable[[Ints, Ints], Mask] | None = None,
+    encoders: Encoders | None = None,
 ) -> Replicas:
     """The replicas kept over all targets, without repeats, by tokens/s/GPU descending.
 
     For each target: of the prefill workers whose corrected TTFT is below the limit, the first by rate per GPU; of the
     decode workers below the TPOT limit, the first of each layout; per decode layout, the pair with the most
-    tokens/s/GPU, then the fewest GPUs; of those, the first few.
+    tokens/s/GPU, then the fewest GPUs; of those, the first few. With encoders, prefill workers behind each choice of
+    encode worker compete, whose corrected latency counts towards the limit.
 
     Args:
         prefill: Prefill workers.
@@ -90,22 +95,29 @@ def best_replicas(
         cuts: How many workers and replicas are kept.
         may_pair: Which of the given prefill rows may hand over to which of the given decode rows, [prefill, decode];
             None for all.
+        encoders: Choices of encode worker; None where prefill workers encode.
     """
-    prefill_rows, shortlists, which = _shortlists(prefill, targets, constants, cuts)
     decode_rows, groups = _decode_order(decode, targets)
-    if len(prefill_rows) == 0 or len(decode_rows) == 0:
+    limits_ms, which = np.unique(targets.ttft_ms, return_inverse=True)
+    choices = [None] if encoders is None else [encoders.take(at) for at in range(len(encoders.gpus))]
+    fronts = []
+    for choice, worker in enumerate(choices):
+        rows, shortlists = _shortlists(prefill, limits_ms, constants, cuts, worker)
+        counts = match_workers(prefill.workers(rows), decode.workers(decode_rows), limits, constants, worker)
+        estimate = _pairs(prefill, decode, rows[:, None], decode_rows[None, :], counts, osl, constants, worker)
+        score = np.where(counts.prefill > 0, estimate.tokens_per_s / np.maximum(estimate.gpus, 1), -np.inf)
+        if may_pair is not None:
+            score = np.where(may_pair(rows, decode_rows), score, -np.inf)
+        fronts.append(_Front(rows, np.full(len(rows), choice), shortlists, counts, score, estimate.gpus))
+    front = _joined(fronts)
+    if len(front.prefill) == 0 or len(decode_rows) == 0:
         none = np.zeros(0, np.int64)
-        return _replicas(prefill, decode, none, none, WorkerCounts(none, none), osl, constants)
-    counts = match_workers(prefill.workers(prefill_rows), decode.workers(decode_rows), limits, constants)
-    estimate = _pairs(prefill, decode, prefill_rows[:, None], decode_rows[None, :], counts, osl, constants)
-    score = np.where(counts.prefill > 0, estimate.tokens_per_s / np.maximum(estimate.gpus, 1), -np.inf)
-    if may_pair is not None:
-        score = np.where(may_pair(prefill_rows, decode_rows), score, -np.inf)
-
-    partner = np.stack([_best_partner(score, estimate.gpus, shortlist) for shortlist in shortlists])
-    mate, row = _winners(score, estimate.gpus, partner[which], decode.tpot_ms[decode_rows], groups, targets, cuts)
-    kept = WorkerCounts(counts.prefill[mate, row], counts.decode[mate, row])
-    return _replicas(prefill, decode, prefill_rows[mate], decode_rows[row], kept, osl, constants)
+        return _replicas(prefill, decode, none, none, none, WorkerCounts(none, none, none), osl, constants, encoders)
+    partner = np.stack([_best_partner(front.score, front.gpus, shortlist) for shortlist in front.shortlists])
+    mate, row = _winners(front.score, front.gpus, partner[which], decode.tpot_ms[decode_rows], groups, targets, cuts)
+    kept = WorkerCounts(*(count[mate, row] for count in front.counts))
+    rows = front.prefill[mate], decode_rows[row], front.encode[mate]
+    return _replicas(prefill, decode, *rows, kept, osl, constants, encoders)
 
 
 def one_replica(
@@ -115,24 +127,62 @@ def one_replica(
     decode_workers: int,
     osl: int,
     constants: DisaggConstants,
+    encode_workers: int = 0,
+    encoders: Encoders | None = None,
 ) -> Replicas:
-    """The replica of the first prefill and the first decode worker with given counts."""
+    """The replica of the first prefill, decode and encode worker with given counts."""
     first = np.zeros(1, np.int64)
-    counts = WorkerCounts(np.array([prefill_workers]), np.array([decode_workers]))
-    return _replicas(prefill, decode, first, first, counts, osl, constants)
+    counts = WorkerCounts(*(np.array([count]) for count in (prefill_workers, decode_workers, encode_workers)))
+    return _replicas(prefill, decode, first, first, first, counts, osl, constants, encoders)
+
+
+class _Front(NamedTuple):
+    """Prefill workers, each behind a choice of encode worker, against the decode workers.
+
+    Attributes:
+        prefill, encode: Rows of the tables [front].
+        shortlists: Positions that each distinct TTFT limit admits.
+        counts: Workers of each role [front, decode].
+        score: Tokens/s/GPU; -inf where the two do not pair [front, decode].
+        gpus: GPUs of the replica [front, decode].
+    """
+
+    prefill: Ints
+    encode: Ints
+    shortlists: list[Ints]
+    counts: WorkerCounts
+    score: Floats
+    gpus: Ints
+
+
+def _joined(fronts: Sequence[_Front]) -> _Front:
+    """One front of several."""
+    start = np.cumsum([0, *(len(front.prefill) for front in fronts)])
+    shifted = zip(*([s + at for s in front.shortlists] for front, at in zip(fronts, start, strict=False)), strict=True)
+    return _Front(
+        prefill=np.concatenate([front.prefill for front in fronts]),
+        encode=np.concatenate([front.encode for front in fronts]),
+        shortlists=[np.concatenate(parts) for parts in shifted],
+        counts=WorkerCounts(*(np.concatenate(parts) for parts in zip(*(f.counts for f in fronts), strict=True))),
+        score=np.concatenate([front.score for front in fronts]),
+        gpus=np.concatenate([front.gpus for front in fronts]),
+    )
 
 
 def _shortlists(
-    prefill: WorkerTable, targets: Targets, constants: DisaggConstants, cuts: DisaggGrid
-) -> tuple[Ints, list[Ints], Ints]:
-    """Prefill rows that any target tries, positions among them per distinct TTFT limit, the limit of each target."""
+    prefill: WorkerTable,
+    limits_ms: Floats,
+    constants: DisaggConstants,
+    cuts: DisaggGrid,
+    encoder: Encoders | None,
+) -> tuple[Ints, list[Ints]]:
+    """Prefill rows that any TTFT limit admits, and their positions for each."""
     order = np.lexsort((prefill.global_batch, -prefill.seq_per_s_per_gpu))
-    corrected = prefill.ttft_ms[order] * constants.ttft_correction
-    limits, which = np.unique(targets.ttft_ms, return_inverse=True)
-    passing = corrected < limits[:, None]
+    left_ms = limits_ms - (0.0 if encoder is None else encoder.latency_ms * constants.ttft_correction)
+    passing = prefill.ttft_ms[order] * constants.ttft_correction < left_ms[:, None]
     kept = passing & (np.cumsum(passing, axis=1) <= cuts.keep_prefill)
     used = np.flatnonzero(kept.any(axis=0))
-    return order[used], [np.flatnonzero(row) for row in kept[:, used]], which
+    return order[used], [np.flatnonzero(row) for row in kept[:, used]]
 
 
 def _decode_order(decode: WorkerTable, targets: Targets) -> tuple[Ints, Ints]:
@@ -194,6 +244,7 @@ def _pairs(
     counts: WorkerCounts,
     osl: int,
     constants: DisaggConstants,
+    encoders: Encoders | None,
 ) -> DisaggEstimate:
     return disagg_estimate(
         prefill.workers(prefill_rows),
@@ -203,6 +254,7 @@ def _pairs(
         decode.tpot_ms[decode_rows],
         osl,
         constants,
+        encoders,
     )
 
 
@@ -211,15 +263,22 @@ def _replicas(
     decode: WorkerTable,
     prefill_rows: Ints,
     decode_rows: Ints,
+    encode_rows: Ints,
     counts: WorkerCounts,
     osl: int,
     constants: DisaggConstants,
+    encoders: Encoders | None,
 ) -> Replicas:
     """The replicas without repeats, by reported tokens/s/GPU descending."""
-    estimate = _pairs(prefill, decode, prefill_rows, decode_rows, counts, osl, constants)
-    first = np.sort(np.unique(prefill_rows * len(decode.gpus) + decode_rows, return_index=True)[1])
-    reported = np.round(estimate.tokens_per_s[first] / estimate.gpus[first], DECIMALS)
-    keep = first[np.argsort(-reported, kind="stable")]
-    rows = prefill_rows[keep], decode_rows[keep]
-    kept = WorkerCounts(counts.prefill[keep], counts.decode[keep])
-    return Replicas(*rows, kept, _pairs(prefill, decode, *rows, kept, osl, constants))
+    pair = (encode_rows * len(prefill.gpus) + prefill_rows) * len(decode.gpus) + decode_rows
+    keep = np.sort(np.unique(pair, return_index=True)[1])
+
+    def kept(order: Ints) -> Replicas:
+        p, d, e = prefill_rows[order], decode_rows[order], encode_rows[order]
+        workers = WorkerCounts(*(count[order] for count in counts))
+        chosen = None if encoders is None else encoders.take(e)
+        return Replicas(p, d, e, workers, _pairs(prefill, decode, p, d, workers, osl, constants, chosen))
+
+    estimate = kept(keep).estimate
+    reported = np.round(estimate.tokens_per_s / estimate.gpus, DECIMALS)
+    return kept(keep[np.argsort(-reported, kind="stable")])

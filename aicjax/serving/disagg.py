@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicjax.constants import DisaggConstants
+from aicjax.serving.encoder import Encoders
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,12 +26,13 @@ class ReplicaLimits:
 
     Attributes:
         sizes: GPU counts allowed.
-        max_prefill_workers, max_decode_workers: Most workers of a role.
+        max_prefill_workers, max_decode_workers, max_encode_workers: Most workers of a role.
     """
 
     sizes: tuple[int, ...]
     max_prefill_workers: int
     max_decode_workers: int
+    max_encode_workers: int = 0
 
 
 class Workers(NamedTuple):
@@ -49,11 +51,12 @@ class WorkerCounts(NamedTuple):
     """Workers of a replica for every pair of candidates; 0 where no count fits the limits.
 
     Attributes:
-        prefill, decode: Number of workers, shape [prefill, decode].
+        prefill, decode, encode: Number of workers, shape [prefill, decode]; no encode workers without encoders.
     """
 
     prefill: Ints
     decode: Ints
+    encode: Ints
 
 
 class DisaggEstimate(NamedTuple):
@@ -63,10 +66,10 @@ class DisaggEstimate(NamedTuple):
         ttft_ms: Time to first token, queueing included.
         tpot_ms: Time per output token after the first.
         request_latency_ms: Time from arrival to the last token.
-        seq_per_s: Requests per second that both sides sustain.
+        seq_per_s: Requests per second that all sides sustain.
         tokens_per_s: Output tokens per second.
         gpus: GPUs of the replica.
-        prefill_bound: Whether the prefill side limits the rate.
+        prefill_bound: Whether the prefill side yields less than the decode side.
     """
 
     ttft_ms: Floats
@@ -78,29 +81,41 @@ class DisaggEstimate(NamedTuple):
     prefill_bound: NDArray[np.bool_]
 
 
-def match_workers(prefill: Workers, decode: Workers, limits: ReplicaLimits, constants: DisaggConstants) -> WorkerCounts:
+def match_workers(
+    prefill: Workers,
+    decode: Workers,
+    limits: ReplicaLimits,
+    constants: DisaggConstants,
+    encoders: Encoders | None = None,
+) -> WorkerCounts:
     """The worker counts with the highest sustained rate per GPU, for every pair of candidates.
 
     Over the counts (p, d) whose GPUs are an allowed size, the score is
     min(p rate_p degradation_p, d rate_d degradation_d) / GPUs; of equal scores the one with fewest decode workers, then
-    fewest prefill workers, wins. Independent of any latency target.
+    fewest prefill workers, wins. Encode workers, of one choice, are a third side and the last to be few. Independent
+    of any latency target.
     """
     shape = (len(prefill.gpus), len(decode.gpus))
-    counts = WorkerCounts(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    counts = WorkerCounts(*(np.zeros(shape, np.int64) for _ in range(3)))
     for prefill_gpus in np.unique(prefill.gpus):
         for decode_gpus in np.unique(decode.gpus):
             rows, columns = np.flatnonzero(prefill.gpus == prefill_gpus), np.flatnonzero(decode.gpus == decode_gpus)
-            p_num, d_num = _admissible(int(prefill_gpus), int(decode_gpus), limits)
+            p_num, d_num, e_num = _admissible(int(prefill_gpus), int(decode_gpus), limits, encoders)
             if len(p_num) == 0:
                 continue
             total = prefill_gpus * p_num + decode_gpus * d_num
+            if encoders is not None:
+                total = total + encoders.gpus * e_num
             # Division by a positive number keeps the order of rounded numbers, so it may come before the minimum.
             p_score = _degraded(prefill.seq_per_s[rows], p_num, constants.prefill_degradation) / total
             d_score = _degraded(decode.seq_per_s[columns], d_num, constants.decode_degradation) / total
+            if encoders is not None:
+                p_score = np.minimum(p_score, encoders.rate(e_num, constants) / total)
             best = _first_best(p_score, d_score)
             found = best >= 0
             counts.prefill[np.ix_(rows, columns)] = np.where(found, p_num[best], 0)
             counts.decode[np.ix_(rows, columns)] = np.where(found, d_num[best], 0)
+            counts.encode[np.ix_(rows, columns)] = np.where(found, e_num[best], 0)
     return counts
 
 
@@ -112,6 +127,7 @@ def disagg_estimate(
     decode_tpot_ms: Floats,
     osl: int,
     constants: DisaggConstants,
+    encoders: Encoders | None = None,
 ) -> DisaggEstimate:
     """Estimate of replicas; all arguments broadcast, one element per replica.
 
@@ -123,29 +139,41 @@ def disagg_estimate(
         decode_tpot_ms: TPOT of a decode worker [ms].
         osl: Output tokens; all of them count as output.
         constants: Correction and degradation factors.
+        encoders: One encode worker of each replica, whose TTFT is corrected as that of a prefill; None without.
     """
     prefill_rate = prefill.seq_per_s * counts.prefill * constants.prefill_degradation
     decode_rate = decode.seq_per_s * counts.decode * constants.decode_degradation
     seq_per_s = np.minimum(prefill_rate, decode_rate)
     ttft_ms = prefill_ttft_ms * constants.ttft_correction
+    gpus = prefill.gpus * counts.prefill + decode.gpus * counts.decode
+    if encoders is not None:
+        seq_per_s = np.minimum(seq_per_s, encoders.rate(counts.encode, constants))
+        ttft_ms = ttft_ms + encoders.latency_ms * constants.ttft_correction
+        gpus = gpus + encoders.gpus * counts.encode
     return DisaggEstimate(
         ttft_ms=ttft_ms,
         tpot_ms=decode_tpot_ms,
         request_latency_ms=ttft_ms + decode_tpot_ms * max(osl - 1, 0),
         seq_per_s=seq_per_s,
         tokens_per_s=seq_per_s * osl,
-        gpus=prefill.gpus * counts.prefill + decode.gpus * counts.decode,
+        gpus=gpus,
         prefill_bound=prefill_rate < decode_rate,
     )
 
 
-def _admissible(prefill_gpus: int, decode_gpus: int, limits: ReplicaLimits) -> tuple[Ints, Ints]:
-    """Counts (prefill, decode) whose GPUs are an allowed size; decode counts ascending, prefill counts within them."""
-    d_num, p_num = np.meshgrid(
-        np.arange(1, limits.max_decode_workers + 1), np.arange(1, limits.max_prefill_workers + 1), indexing="ij"
-    )
-    allowed = np.isin(prefill_gpus * p_num + decode_gpus * d_num, limits.sizes)
-    return p_num[allowed], d_num[allowed]
+def _admissible(
+    prefill_gpus: int, decode_gpus: int, limits: ReplicaLimits, encoders: Encoders | None
+) -> tuple[Ints, Ints, Ints]:
+    """Counts (prefill, decode, encode) whose GPUs are an allowed size, ascending: decode, then prefill, then encode."""
+    decodes, prefills = np.arange(1, limits.max_decode_workers + 1), np.arange(1, limits.max_prefill_workers + 1)
+    if encoders is None:
+        d_num, p_num = np.meshgrid(decodes, prefills, indexing="ij")
+        allowed = np.isin(prefill_gpus * p_num + decode_gpus * d_num, limits.sizes)
+        return p_num[allowed], d_num[allowed], np.zeros(allowed.sum(), np.int64)
+    d_num, p_num, size = np.meshgrid(decodes, prefills, np.array(sorted(limits.sizes)), indexing="ij")
+    e_num, beyond = np.divmod(size - prefill_gpus * p_num - decode_gpus * d_num, encoders.gpus)
+    allowed = (beyond == 0) & (e_num >= 1) & (e_num <= limits.max_encode_workers)
+    return p_num[allowed], d_num[allowed], e_num[allowed]
 
 
 def _degraded(seq_per_s: Floats, workers: Ints, degradation: float) -> Floats:

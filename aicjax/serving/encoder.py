@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a vision encoder adds to a serving estimate, where it runs on the workers of the language model."""
+"""What a vision encoder does to a serving estimate: on the workers of the language model, or on workers of its own."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from aicjax._units import MS_PER_S
+from aicjax.constants import DisaggConstants
 from aicjax.serving.agg import AggEstimate, AnyScalar
 
 
@@ -24,3 +30,25 @@ def after_encoder(estimate: AggEstimate, encoder_ms: AnyScalar, batch: AnyScalar
         request_latency_ms=estimate.request_latency_ms + encoder_ms,
         seq_per_s=finished / (finished / estimate.seq_per_s + encoder_ms),
     )
+
+
+class Encoders(NamedTuple):
+    """Workers that run the vision encoder alone; fields of one shape.
+
+    Attributes:
+        seq_per_s: Requests per second of one worker.
+        gpus: GPUs of one worker.
+        latency_ms: Latency of a batch, which every request waits for before its prefill.
+    """
+
+    seq_per_s: NDArray[np.float64]
+    gpus: NDArray[np.int64]
+    latency_ms: NDArray[np.float64]
+
+    def take(self, choices: Any) -> "Encoders":
+        """Some of them."""
+        return Encoders(*(field[choices] for field in self))
+
+    def rate(self, workers: ArrayLike, constants: DisaggConstants) -> NDArray[np.float64]:
+        """Requests per second that so many workers sustain."""
+        return self.seq_per_s * constants.encoder_degradation * np.asarray(workers)

@@ -45,7 +45,7 @@ def test_of_equal_scores_the_fewest_workers_win():
 
 def test_slower_side_sets_the_rate_and_is_named():
     prefill, decode = (Workers(np.array([rate]), np.array([8])) for rate in (3.391, 19.319))
-    counts = WorkerCounts(np.array([4]), np.array([1]))
+    counts = WorkerCounts(np.array([4]), np.array([1]), np.array([0]))
     got = disagg_estimate(prefill, decode, counts, np.array([100.0]), np.array([10.0]), 500, CONSTANTS)
     assert got.seq_per_s == pytest.approx(12.2076, abs=1e-4)
     assert got.prefill_bound.all()
