@@ -166,11 +166,11 @@ class Nccl:
 
 @dataclass(frozen=True)
 class P2P:
-    """Hand-over of `hidden_size` 16-bit elements a token between pipeline stages."""
+    """Hand-over of `hidden_size` 16-bit elements a token (may be fractional) between pipeline stages."""
 
     name: str
     scale: float
-    hidden_size: int
+    hidden_size: float
     pp: int
     seq_split: int = 1
     weight_bytes: float = 0.0
