@@ -132,7 +132,7 @@ def agg_frame(
     def planned(values: NDArray) -> NDArray:
         return values.ravel()[at]
 
-    layouts = layout_columns(points.layouts, config)
+    layouts = layout_columns(worker, config)
     seq_per_s, tpot_ms = pick(points.seq_per_s), pick(points.tpot_ms)
     tokens_per_s = seq_per_s * points.output_tokens
     gpus, batch = points.gpus[config], planned(plan.batch)

@@ -35,6 +35,7 @@ def sweep_replicas(
     constants: DisaggConstants,
     cuts: DisaggGrid,
     rules: BackendRules,
+    wide: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> tuple[Frame, Replicas]:
     """Rows of the replicas kept over all targets, and the replicas themselves.
 
@@ -47,8 +48,9 @@ def sweep_replicas(
         constants: Correction and degradation factors.
         cuts: How many workers and replicas are kept.
         rules: Switches of the engine.
+        wide: Layouts of each side with experts over many GPUs, whose caches fit workers of any tensor parallel size.
     """
-    may_pair = _same_tp(prefill["tp"], decode["tp"]) if rules.same_tp_handover else None
+    may_pair = _handover(prefill, decode, wide) if rules.same_tp_handover else None
     replicas = best_replicas(
         worker_table(prefill), worker_table(decode), targets, limits, osl, constants, cuts, may_pair
     )
@@ -96,10 +98,16 @@ def disagg_frame(prefill: Frame, decode: Frame, replicas: Replicas) -> Frame:
     return frames.build(columns.DISAGG, values, len(replicas.prefill))
 
 
-def _same_tp(
-    prefill_tp: NDArray[np.int64], decode_tp: NDArray[np.int64]
+def _handover(
+    prefill: Frame, decode: Frame, wide: tuple[Sequence[str], Sequence[str]]
 ) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]:
-    return lambda prefill, decode: prefill_tp[prefill][:, None] == decode_tp[decode]
+    """Which rows may hand caches over: of one tensor parallel size, or with experts over many GPUs on either side."""
+    free = [np.isin(rows["parallel"], labels) for rows, labels in zip((prefill, decode), wide, strict=True)]
+
+    def may_pair(p: NDArray[np.int64], d: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (prefill["tp"][p][:, None] == decode["tp"][d]) | free[0][p][:, None] | free[1][d]
+
+    return may_pair
 
 
 def replica_limits(

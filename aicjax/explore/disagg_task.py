@@ -102,6 +102,7 @@ class DisaggTask:
             max_gpus=request.max_gpu_per_replica,
             max_prefill_workers=request.max_prefill_workers,
             max_decode_workers=request.max_decode_workers,
+            large_ep=self.prefill.large_ep or self.decode.large_ep,
         )
         feasible, _ = sweep_replicas(
             prefill.rows,
@@ -112,6 +113,7 @@ class DisaggTask:
             constants,
             self.grid.disagg,
             deployment.rules,
+            (self.prefill.worker.wide_layouts, self.decode.worker.wide_layouts),
         )
         pick = pick_rows(request, self.budget, feasible, "disagg")
         shortfall, error = None, None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aicjax.explore.roles import Deployment, Worker
 from aicjax.forward.bound import StepCurves, bind
-from aicjax.models import Parallel
+from aicjax.models import LargeEp, Parallel
 from aicjax.ops.records import OpLists
 from aicjax.serving.coordinates import Coordinates
 
@@ -16,7 +16,7 @@ class _Engine:
     """Workers of the same formats on the same tables."""
 
     deployment: Deployment
-    layouts: dict[Parallel, OpLists] = field(default_factory=dict)
+    layouts: dict[tuple[Parallel, LargeEp | None], OpLists] = field(default_factory=dict)
     coordinates: Coordinates = field(default_factory=Coordinates)
     curves: StepCurves | None = None
 
@@ -48,16 +48,21 @@ class Evaluation:
     def add(self, worker: Worker) -> Coordinates:
         """Takes in the layouts of a worker; returns where its sweeps put their coordinates."""
         engine = self._engines.setdefault(_key(worker.deployment), _Engine(worker.deployment))
-        engine.layouts |= dict(zip(worker.layouts, worker.op_lists, strict=True))
+        engine.layouts |= dict(zip(_layouts(worker), worker.op_lists, strict=True))
         return engine.coordinates
 
     def curves(self, worker: Worker) -> tuple[StepCurves, Sequence[int]]:
         """Step times of the engine of a worker, and the positions of the worker's layouts on the config axis."""
         engine = self._engines[_key(worker.deployment)]
         position = {layout: row for row, layout in enumerate(engine.layouts)}
-        return engine.evaluate(), [position[layout] for layout in worker.layouts]
+        return engine.evaluate(), [position[layout] for layout in _layouts(worker)]
 
 
 def _key(deployment: Deployment) -> tuple:
     """What two workers must share to be bound together."""
-    return (deployment.system.name, deployment.backend, deployment.version, deployment.quantisation)
+    return (deployment.system.name, deployment.backend, deployment.version, deployment.bound_formats)
+
+
+def _layouts(worker: Worker) -> list[tuple[Parallel, LargeEp | None]]:
+    """What tells the operators of layouts apart within an engine."""
+    return list(zip(worker.layouts, worker.exchanges, strict=True))

@@ -100,9 +100,11 @@ class Refusal:
     reason: str
 
     @classmethod
-    def of(cls, layout: Parallel, role: str, error: InputError) -> "Refusal":
-        """The refusal that an error of the model stands for."""
-        return cls(layout.label, role, f"{error.argument} must be {error.allowed}, not {error.value}")
+    def of(cls, layout: Parallel, role: str, error: AicjaxError) -> "Refusal":
+        """The refusal that an error of the model or of its tables stands for."""
+        if isinstance(error, InputError):
+            return cls(layout.label, role, f"{error.argument} must be {error.allowed}, not {error.value}")
+        return cls(layout.label, role, str(error))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 """The workers of a search: model, number formats and layouts of each role, bound to the tables once."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from aicjax._results import AicjaxError, InputError
+from aicjax._results import AicjaxError, InputError, MissingData
 from aicjax.constants import Constants, load_constants
 from aicjax.explore.request import EstimateRequest, SearchRequest, check_accepted
 from aicjax.explore.result import Refusal
@@ -16,10 +17,15 @@ from aicjax.forward.encoder import EncoderTimes, encoder_times
 from aicjax.forward.memory import WorkerMemory, bind_memory
 from aicjax.hardware import System, load_system
 from aicjax.models import (
+    Coverage,
+    LargeEp,
     ModelConfig,
     Parallel,
     Quantisation,
+    choose_large_ep,
+    large_ep_formats,
     load_model,
+    measured_exchanges,
     op_lists,
     request_images,
     resolve_quantisation,
@@ -43,6 +49,10 @@ class Deployment:
         backend: Engine.
         version: Version of the measured tables.
         quantisation: Number formats.
+        bound_formats: Formats in which operators are bound: those of a worker that runs prefills too, so that all roles
+            share one evaluation. They differ where a worker that runs none keeps a prefill format that it never uses.
+        stated: Formats that the request states, by role.
+        coverage: Where an exchange between experts over many GPUs is measured.
         rules: Switches of the engine.
         constants: Empirical numbers of the engine.
         load: The requests.
@@ -58,6 +68,9 @@ class Deployment:
     backend: str
     version: str
     quantisation: Quantisation
+    bound_formats: Quantisation
+    stated: Mapping[str, str]
+    coverage: Coverage
     rules: BackendRules
     constants: Constants
     load: Load
@@ -65,6 +78,25 @@ class Deployment:
     attention_backend: str | None
     hosts_encoder: bool = False
     encoder_dp: bool = True
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Phases whose operators say what a worker costs: the weights of a decode worker are those of its prefill."""
+        return ("context",) if self.role == "prefill" else ("context", "generation")
+
+    def exchange(self, layout: Parallel) -> LargeEp | None:
+        """How a layout exchanges tokens between experts over many GPUs; None where it uses ordinary collectives.
+
+        Raises:
+            InputError: Experts that span nodes are cut by tensor parallelism.
+            MissingData: Experts span nodes and no exchange is measured there.
+        """
+        return choose_large_ep(self.model, layout, self.coverage, phases=self.phases, within_node=True)
+
+    def formats(self, exchange: LargeEp | None, *, bound: bool = False) -> Quantisation:
+        """Number formats of a layout, or those in which its operators are bound."""
+        formats = self.bound_formats if bound else self.quantisation
+        return formats if exchange is None else large_ep_formats(formats, self.model, self.backend, self.stated)
 
 
 @dataclass(frozen=True)
@@ -74,6 +106,7 @@ class Worker:
     Attributes:
         deployment: Where and how it runs.
         layouts: Layouts that can be priced.
+        exchanges: How each exchanges tokens between experts over many GPUs; None for ordinary collectives.
         op_lists: Operators of each layout.
         memory: Memory of each layout.
         refused: Layouts that cannot.
@@ -81,9 +114,21 @@ class Worker:
 
     deployment: Deployment
     layouts: tuple[Parallel, ...]
+    exchanges: tuple[LargeEp | None, ...]
     op_lists: tuple[OpLists, ...]
     memory: WorkerMemory
     refused: tuple[Refusal, ...]
+
+    @property
+    def formats(self) -> tuple[Quantisation, ...]:
+        """Number formats of each layout."""
+        return tuple(self.deployment.formats(exchange) for exchange in self.exchanges)
+
+    @property
+    def wide_layouts(self) -> tuple[str, ...]:
+        """Labels of the layouts that exchange tokens between experts over many GPUs."""
+        pairs = zip(self.layouts, self.exchanges, strict=True)
+        return tuple(layout.label for layout, exchange in pairs if exchange is not None)
 
     def encoder(self, batches: ArrayLike) -> EncoderTimes | None:
         """The vision encoder of each layout over batches; None where it does not run on these workers."""
@@ -119,15 +164,9 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     if isinstance(request, SearchRequest):
         disagg = dataclasses.replace(constants.disagg, **request.corrections)
         constants = dataclasses.replace(constants, disagg=disagg)
-    quantisation = resolve_quantisation(
-        model,
-        system,
-        backend,
-        version,
-        request.quant_modes(role),
-        role_runs_prefill=role != "decode",
-        searched=isinstance(request, SearchRequest),
-    )
+    stated, searched = request.quant_modes(role), isinstance(request, SearchRequest)
+    resolve = functools.partial(resolve_quantisation, model, system, backend, version, stated, searched=searched)
+    quantisation = resolve(role_runs_prefill=role != "decode")
     return Deployment(
         role=role,
         model=model,
@@ -135,6 +174,9 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         backend=backend,
         version=version,
         quantisation=quantisation,
+        bound_formats=resolve() if role == "decode" and "fmha" not in stated else quantisation,
+        stated=stated,
+        coverage=measured_exchanges(model, system, backend, version, quantisation.moe),
         rules=load_backend(backend),
         constants=constants,
         load=resolve_load(request, model),
@@ -150,37 +192,38 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
 
     Raises:
         InputError: None of the layouts is valid, or there is none; the first refusal is the reason.
+        MissingData: None is valid, and for one no exchange between nodes is measured.
     """
-    kept: list[Parallel] = []
-    lists: list[OpLists] = []
-    refusals = list(refused)
+    kept: list[tuple[Parallel, LargeEp | None, OpLists]] = []
+    refusals, unmeasured = list(refused), None
     for layout in layouts:
         try:
-            lists.append(_operators(deployment, layout))
-        except InputError as error:
+            exchange = deployment.exchange(layout)
+            kept.append((layout, exchange, _operators(deployment, layout, exchange)))
+        except (InputError, MissingData) as error:
             refusals.append(Refusal.of(layout, deployment.role, error))
-        else:
-            kept.append(layout)
+            unmeasured = unmeasured or (error if isinstance(error, MissingData) else None)
     if not kept:
-        raise _nothing_to_try(deployment, refusals)
+        raise unmeasured or _nothing_to_try(deployment, refusals)
+    layouts, exchanges, lists = zip(*kept, strict=True)
     memory = bind_memory(
         deployment.system,
         deployment.backend,
         deployment.version,
         deployment.model,
-        kept,
+        layouts,
         lists,
-        deployment.quantisation,
+        [deployment.formats(exchange) for exchange in exchanges],
         deployment.constants.memory,
         deployment.load.nextn,
     )
-    return Worker(deployment, tuple(kept), tuple(lists), memory, tuple(refusals))
+    return Worker(deployment, layouts, exchanges, lists, memory, tuple(refusals))
 
 
-def _operators(deployment: Deployment, layout: Parallel) -> OpLists:
+def _operators(deployment: Deployment, layout: Parallel, exchange: LargeEp | None) -> OpLists:
     """Operators of one layout, with the vision encoder where the workers host it."""
-    model = deployment.model
-    lists = op_lists(model, layout, deployment.quantisation, deployment.backend, deployment.load.nextn)
+    model, formats = deployment.model, deployment.formats(exchange, bound=True)
+    lists = op_lists(model, layout, formats, deployment.backend, deployment.load.nextn, exchange)
     if not deployment.hosts_encoder:
         return without_encoder(lists)
     return with_encoder(lists, model, layout.tp, data_parallel=deployment.encoder_dp)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which layouts a search tries for a role of a worker."""
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
+
+import numpy as np
 
 from aicjax._results import InputError
 from aicjax.explore.grid import LayoutGrid
@@ -28,31 +29,36 @@ def candidate_lists(
     stated: Mapping[str, tuple[int, ...]],
     *,
     pipeline_systems: tuple[System, ...] = (),
-    large_ep: bool = False,
+    large_ep: Sequence[int] = (),
 ) -> Lists:
-    """The list of each parallel axis for one role.
+    """The list of each parallel axis for one role, before the budget limits the size of a worker.
 
     Args:
         model: The model.
         system: GPU system of the role.
         backend: Engine.
         role: `agg`, `prefill` or `decode`.
-        total_gpus: GPU budget: workers are not larger.
+        total_gpus: GPU budget, which decides whether extra layouts join.
         grid: Default lists.
         stated: Lists of the user, which win.
         pipeline_systems: All systems of the deployment; the extra pipeline layouts need every one to be new enough.
-        large_ep: Whether the tables cover wide expert parallelism for the role.
+        large_ep: Expert ranks beyond a node that the tables cover for the role.
     """
     lists: Lists = dict(grid.moe) if model.is_moe else dict(grid.dense) | grid.dense_by_system.get(system.name, {})
     if role != "decode" and backend in FAMILIES[model.family].context_parallel_backends:
         lists["cp"] = grid.context_parallel
     if large_ep:
-        lists = _joined(lists, grid.large_ep.get(backend, {}).get(role, {}))
+        measured = tuple(large_ep)
+        ladder = grid.large_ep.get(backend, {}).get(role) or {"num_gpu": measured, "dp": measured, "moe_ep": measured}
+        lists = _joined(lists, ladder)
     if _wants_pipeline(model, pipeline_systems or (system,), total_gpus, grid):
         lists = _joined(lists, grid.large_pipeline.lists)
-    lists |= stated
-    lists["num_gpu"] = tuple(size for size in lists["num_gpu"] if size <= total_gpus)
-    return lists
+    return lists | dict(stated)
+
+
+def within_budget(lists: Lists, total_gpus: int) -> Lists:
+    """The lists without workers larger than the GPU budget."""
+    return lists | {"num_gpu": tuple(size for size in lists["num_gpu"] if size <= total_gpus)}
 
 
 def enumerate_layouts(
@@ -62,13 +68,15 @@ def enumerate_layouts(
 
     The GPUs of a layout must be a listed number; for a model with experts, attention and expert widths must agree.
     """
+    sizes = np.meshgrid(*(lists[axis] for axis in PARALLEL_AXES if axis != "num_gpu"), indexing="ij")
+    tp, pp, dp, moe_tp, moe_ep, cp = (size.ravel() for size in sizes)
+    kept = np.isin(tp * pp * dp * cp, lists["num_gpu"])
+    if model.is_moe:
+        kept &= tp * dp * cp == moe_tp * moe_ep
     layouts, refused = [], []
-    sizes = [lists[axis] for axis in PARALLEL_AXES if axis != "num_gpu"]
-    for tp, pp, dp, moe_tp, moe_ep, cp in itertools.product(*sizes):
-        layout = Parallel(tp, pp, dp, moe_tp, moe_ep, cp)
-        if layout.gpus not in lists["num_gpu"] or not rules.runs(layout):
-            continue
-        if model.is_moe and tp * dp * cp != moe_tp * moe_ep:
+    for size in np.stack([tp, pp, dp, moe_tp, moe_ep, cp], axis=1)[kept].tolist():
+        layout = Parallel(*size)
+        if not rules.runs(layout):
             continue
         try:
             check_parallel(model, layout, backend)

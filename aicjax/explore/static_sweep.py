@@ -184,7 +184,7 @@ def static_frame(
     deployment = sweep.worker.deployment
     load = deployment.load
     config, at = np.nonzero(chosen)
-    layouts = layout_columns(sweep.worker.layouts, config)
+    layouts = layout_columns(sweep.worker, config)
     batch, prefill_ms = sweep.batches[at], (points.encoder_ms + points.context_ms)[config, at]
     global_batch = batch * layouts["dp"]
     estimate = static_estimate(

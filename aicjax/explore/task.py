@@ -10,8 +10,9 @@ from aicjax.explore.grid import LayoutGrid
 from aicjax.explore.pick import Limit, Pick, pick_for_budget, pick_for_load
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Refusal
-from aicjax.explore.roles import Deployment, Worker, deploy, worker
-from aicjax.explore.space import Role, candidate_lists, enumerate_layouts
+from aicjax.explore.roles import Worker, deploy, worker
+from aicjax.explore.space import Role, candidate_lists, enumerate_layouts, within_budget
+from aicjax.hardware import load_system
 
 GROUP = {"agg": "parallel", "disagg": "(d)parallel"}
 
@@ -35,10 +36,17 @@ class Budget:
 
 @dataclass(frozen=True)
 class Space:
-    """A role with its layouts, and the lists they come from."""
+    """A role with its layouts.
+
+    Attributes:
+        worker: The role in its layouts.
+        lists: The lists they come from.
+        large_ep: Whether any of the lists' layouts, of whatever size, spreads its experts over many GPUs.
+    """
 
     worker: Worker
     lists: Mapping[str, tuple[int, ...]]
+    large_ep: bool
 
 
 def role_space(request: SearchRequest, role: Role, backend: str, budget: Budget, grid: LayoutGrid) -> Space:
@@ -48,13 +56,26 @@ def role_space(request: SearchRequest, role: Role, backend: str, budget: Budget,
         InputError: An unknown model, system, version or format, or no valid layout.
     """
     deployment = deploy(request, role, backend)
-    lists = candidate_lists(
-        deployment.model, deployment.system, backend, role, budget.gpus, grid, request.candidates(role)
+    model, rules, beyond = deployment.model, deployment.rules, deployment.coverage.beyond_node(deployment.phases)
+    sides = ("agg",) if role == "agg" else ("prefill", "decode")
+    everything = candidate_lists(
+        model,
+        deployment.system,
+        backend,
+        role,
+        budget.replica_gpus,
+        grid,
+        request.candidates(role),
+        pipeline_systems=tuple(load_system(request.of_role(side, "system")) for side in sides),
+        large_ep=beyond,
     )
+    lists = within_budget(everything, budget.gpus)
     if budget.worker_sizes is not None:
         lists["num_gpu"] = budget.worker_sizes
-    layouts, refused = enumerate_layouts(deployment.model, backend, role, lists, deployment.rules)
-    return Space(worker(deployment, layouts, refused), lists)
+    layouts, refused = enumerate_layouts(model, backend, role, lists, rules)
+    every, _ = enumerate_layouts(model, backend, role, everything, rules) if beyond else ([], [])
+    large_ep = any(deployment.coverage.serves(layout, deployment.phases) for layout in every)
+    return Space(worker(deployment, layouts, refused), lists, large_ep)
 
 
 def pick_rows(request: SearchRequest, budget: Budget, frame: Frame, serving_mode: str) -> Pick:
@@ -90,12 +111,18 @@ def refusals(spaces: Sequence[Space]) -> tuple[Refusal, ...]:
 
 
 def _role(space: Space) -> dict[str, Any]:
-    deployment: Deployment = space.worker.deployment
+    worker, deployment = space.worker, space.worker.deployment
+    exchanges = zip(worker.layouts, worker.exchanges, strict=True)
     return {
         "system": deployment.system.name,
         "backend": deployment.backend,
         "version": deployment.version,
         "quantisation": asdict(deployment.quantisation),
         "candidates": {axis: list(values) for axis, values in space.lists.items()},
-        "layouts": len(space.worker.layouts),
+        "layouts": len(worker.layouts),
+        "large_ep": {
+            layout.label: {phase: exchange.library(phase) for phase in deployment.phases}
+            for layout, exchange in exchanges
+            if exchange is not None
+        },
     }

@@ -97,7 +97,9 @@ def smallest_fitting_tp(
     if not layouts:
         return None
     lists = [op_lists(model, layout, quantisation, backend, nextn) for layout in layouts]
-    memory = bind_memory(system, backend, version, model, layouts, lists, quantisation, constants, nextn)
+    memory = bind_memory(
+        system, backend, version, model, layouts, lists, [quantisation] * len(layouts), constants, nextn
+    )
     fits = load(memory).verdict[:, 0] == Verdict.FITS
     return layouts[int(np.argmax(fits))].tp if fits.any() else None
 

@@ -251,7 +251,7 @@ def bind_memory(
     model: ModelConfig,
     parallels: Sequence[Parallel],
     op_lists: Sequence[OpLists],
-    quantisation: Quantisation,
+    quantisations: Sequence[Quantisation],
     constants: "MemoryConstants",
     nextn: int = 0,
 ) -> WorkerMemory:
@@ -264,7 +264,7 @@ def bind_memory(
         model: The model.
         parallels: The layouts, one per config.
         op_lists: Operators of each layout: their context lists hold the weights.
-        quantisation: Number formats.
+        quantisations: Number formats of each layout.
         constants: The backend's numbers.
         nextn: Draft tokens per decode step.
     """
@@ -286,7 +286,11 @@ def bind_memory(
         others_bytes=system.other_mem_bytes * (1 + constants.other_overhead),
         capacity_bytes=float(system.mem_capacity_bytes),
         kv_curve=KvCurve.stack(
-            [kv_cache(model, parallel, quantisation, backend, nextn) for parallel in parallels], model.context_length
+            [
+                kv_cache(model, parallel, formats, backend, nextn)
+                for parallel, formats in zip(parallels, quantisations, strict=True)
+            ],
+            model.context_length,
         ),
         nextn=nextn,
         version=version,

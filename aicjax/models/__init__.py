@@ -11,7 +11,9 @@ from aicjax.models.families.vision import without_encoder as without_encoder
 from aicjax.models.kvcache import KvCache as KvCache
 from aicjax.models.kvcache import KvTerm as KvTerm
 from aicjax.models.large_ep import LargeEp as LargeEp
+from aicjax.models.large_ep_choice import Coverage as Coverage
 from aicjax.models.large_ep_choice import choose_large_ep as choose_large_ep
+from aicjax.models.large_ep_choice import measured_exchanges as measured_exchanges
 from aicjax.models.load import load_model as load_model
 from aicjax.models.load import model_names as model_names
 from aicjax.models.load import parse_config as parse_config
@@ -21,5 +23,6 @@ from aicjax.models.operators import op_lists as op_lists
 from aicjax.models.parallel import Parallel as Parallel
 from aicjax.models.quantisation import Quantisation as Quantisation
 from aicjax.models.quantisation import infer_quantisation as infer_quantisation
+from aicjax.models.resolve import large_ep_formats as large_ep_formats
 from aicjax.models.resolve import resolve_quantisation as resolve_quantisation
 from aicjax.models.slim import slim_config as slim_config

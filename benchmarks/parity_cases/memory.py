@@ -69,7 +69,7 @@ def _bind(tables: tuple[str, str, str], key: tuple[Any, ...]) -> WorkerMemory:
         worker.model,
         [worker.layout],
         [worker.operators],
-        worker.quantisation,
+        [worker.quantisation],
         load_constants(backend).memory,
         nextn=key[-1],
     )

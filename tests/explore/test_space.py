@@ -4,7 +4,7 @@
 import pytest
 
 from aicjax.explore.grid import load_grid
-from aicjax.explore.space import Role, candidate_lists, enumerate_layouts
+from aicjax.explore.space import Role, candidate_lists, enumerate_layouts, within_budget
 from aicjax.hardware import load_system
 from aicjax.models import load_model
 from aicjax.serving.backends import load_backend
@@ -14,9 +14,10 @@ DENSE, MOE, SPARSE = "Qwen/Qwen3-32B", "Qwen/Qwen3-235B-A22B", "deepseek-ai/Deep
 
 
 def lists(model, backend="trtllm", role: Role = "agg", system="h200_sxm", total_gpus=32, stated=None, **options):
-    return candidate_lists(
+    found = candidate_lists(
         load_model(model), load_system(system), backend, role, total_gpus, GRID, stated or {}, **options
     )
+    return within_budget(found, total_gpus)
 
 
 def layouts(model, backend, role: Role = "agg", **options):
@@ -57,9 +58,12 @@ def test_stated_lists_win():
 
 
 def test_wide_expert_parallelism_joins_the_lists():
-    found = lists(MOE, "trtllm", "prefill", total_gpus=64, large_ep=True)
+    found = lists(MOE, "trtllm", "prefill", total_gpus=64, large_ep=(16, 64))
     assert found["moe_ep"] == (1, 2, 4, 8, 16, 32)
     assert found["num_gpu"] == (1, 2, 4, 8, 16, 32)
+    found = lists(MOE, "vllm", "prefill", total_gpus=64, large_ep=(24, 64))
+    assert found["moe_ep"] == found["num_gpu"] == found["dp"] == (1, 2, 4, 8, 16, 24, 64)
+    assert found["tp"] == (1, 2, 4, 8, 16)
 
 
 def test_pipelines_join_for_large_budgets_on_new_systems():

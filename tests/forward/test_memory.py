@@ -43,7 +43,8 @@ def worker(
     quantisation = quantisation or infer_quantisation(model, backend, explicit)
     lists = [op_lists(model, parallel, quantisation, backend, nextn) for parallel in parallels]
     constants = load_constants(backend).memory
-    return bind_memory(load_system(system), backend, version, model, parallels, lists, quantisation, constants, nextn)
+    formats = [quantisation] * len(parallels)
+    return bind_memory(load_system(system), backend, version, model, parallels, lists, formats, constants, nextn)
 
 
 def stored_groups():

@@ -33,7 +33,7 @@ def stored_worker(row: dict) -> WorkerMemory:
     lists = op_lists(model, parallel, quantisation, backend, row["nextn"], plan)
     constants = load_constants(backend).memory
     return bind_memory(
-        system, backend, row["version"], model, [parallel], [lists], quantisation, constants, row["nextn"]
+        system, backend, row["version"], model, [parallel], [lists], [quantisation], constants, row["nextn"]
     )
 
 
@@ -74,7 +74,9 @@ def test_images_add_the_encoder_and_their_tokens():
     layouts = [Parallel(tp=1, moe_ep=1), Parallel(tp=4, moe_ep=4)]
     lists = [op_lists(model, layout, formats, "vllm") for layout in layouts]
     constants = load_constants("vllm").memory
-    memory = bind_memory(load_system("h200_sxm"), "vllm", "0.24.0", model, layouts, lists, formats, constants)
+    memory = bind_memory(
+        load_system("h200_sxm"), "vllm", "0.24.0", model, layouts, lists, [formats] * len(layouts), constants
+    )
     images = request_images(model, 1, 448, 448)
     batch = np.array([1, 6, 64])
     bare, seen = memory.static(batch, 1000, 100), memory.static(batch, 1000, 100, images=images)

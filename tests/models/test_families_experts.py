@@ -18,6 +18,7 @@ from aicjax.models import (
     infer_quantisation,
     kv_cache,
     load_model,
+    measured_exchanges,
     op_lists,
     request_images,
     resolve_quantisation,
@@ -73,7 +74,7 @@ def test_the_search_for_libraries_finds_those_of_the_reference():
         parallel, version = Parallel(*(entry[size] for size in SIZES)), VERSIONS[backend]
         formats = resolve_quantisation(model, system, backend, version, large_ep=True)
         assert formats == Quantisation(**entry["quant"])
-        plan = choose_large_ep(model, parallel, system, backend, version, formats)
+        plan = choose_large_ep(model, parallel, measured_exchanges(model, system, backend, version, formats.moe))
         assert plan is not None
         assert {"context": plan.context, "generation": plan.generation} == entry["libraries"]
         assert (
@@ -83,13 +84,37 @@ def test_the_search_for_libraries_finds_those_of_the_reference():
 
 def test_experts_across_nodes_need_a_measured_exchange():
     model, system = load_model("Qwen/Qwen3-235B-A22B-FP8"), load_system("h200_sxm")
-    formats = infer_quantisation(model, "sglang")
+    coverage = measured_exchanges(model, system, "sglang", "0.5.14", infer_quantisation(model, "sglang").moe)
     with pytest.raises(MissingData, match="16 expert ranks span 2 nodes of 8 GPUs") as caught:
-        choose_large_ep(model, WIDE, system, "sglang", "0.5.14", formats)
+        choose_large_ep(model, WIDE, coverage)
     assert "\n" not in str(caught.value)
-    assert choose_large_ep(model, Parallel(dp=8, moe_ep=8), system, "sglang", "0.5.14", formats) is None
+    assert choose_large_ep(model, Parallel(dp=8, moe_ep=8), coverage) is None
     with pytest.raises(InputError, match="moe_tp"):
-        choose_large_ep(model, Parallel(dp=32, moe_tp=2, moe_ep=16), system, "sglang", "0.5.14", formats)
+        choose_large_ep(model, Parallel(dp=32, moe_tp=2, moe_ep=16), coverage)
+
+
+def test_searches_take_exchanges_within_a_node_where_attention_is_data_parallel():
+    model, system = load_model("deepseek-ai/DeepSeek-V3"), load_system("gb200")
+    coverage = measured_exchanges(model, system, "trtllm", "1.3.0rc20", "fp8_block")
+    assert coverage.beyond_node() == (8, 16, 32, 64, 128, 256)
+    pair = Parallel(dp=2, moe_ep=2)
+    assert choose_large_ep(model, pair, coverage) is None
+    assert choose_large_ep(model, pair, coverage, within_node=True) == LargeEp(
+        "nvlink_two_sided", "nvlink_two_sided", 1
+    )
+    assert choose_large_ep(model, Parallel(tp=4, moe_ep=4), coverage, within_node=True) is None
+    with pytest.raises(MissingData, match="context and generation"):
+        choose_large_ep(model, Parallel(tp=8, moe_ep=8), coverage)
+
+
+def test_prefill_workers_need_no_exchange_of_decode_steps():
+    model, system = load_model("zai-org/GLM-5-FP8"), load_system("h200_sxm")
+    coverage = measured_exchanges(model, system, "trtllm", "1.3.0rc20", "fp8_block")
+    plan = choose_large_ep(model, WIDE, coverage, phases=("context",))
+    assert plan is not None and plan.context == "trtllm_deepep_ht"
+    assert coverage.beyond_node() == () != coverage.beyond_node(("context",))
+    with pytest.raises(MissingData, match="generation"):
+        choose_large_ep(model, WIDE, coverage)
 
 
 @pytest.mark.parametrize(
