@@ -98,6 +98,11 @@ class Compat:
         here="they count all GPUs of the worker",
         why="prefill workers with context parallelism would rank 2 to 8 times too high",
     )
+    merged_loads_by_throughput: bool = _quirk(
+        there="With all engines, recommendations for a load are ranked by throughput per GPU",
+        here="by the GPUs that they need, as with one engine",
+        why="the fewest GPUs are what is asked for",
+    )
 
 
 DEFAULT = Compat()

@@ -10,6 +10,8 @@ import pytest
 
 from aicjax.compat import BY_NAME, DEFAULT, REFERENCE, Compat, markdown
 from aicjax.explore import EstimateRequest, SearchRequest
+from aicjax.explore.columns import CLUSTER
+from aicjax.explore.pick import order_of_engines
 from aicjax.explore.roles import Deployment, deploy, worker
 from aicjax.explore.static_sweep import StaticPoints, plan_static_sweep, static_frame
 from aicjax.forward.kv_curve import KvCurve
@@ -236,6 +238,14 @@ def test_rates_of_static_batches_count_all_gpus():
         assert frame["num_total_gpus"].tolist() == [8]
         assert frame["seq/s/gpu"] * gpus == pytest.approx(frame["seq/s"])
         assert frame["tokens/s/gpu"] * gpus == pytest.approx(frame["tokens/s"])
+
+
+def test_recommendations_of_several_engines_come_by_the_gpus_they_need():
+    columns = {CLUSTER: [90.0, 100.0, 80.0], "tokens/s/gpu": [90.0, 100.0, 80.0], "total_gpus_needed": [8, 16, 8]}
+    frame = {name: np.array(values) for name, values in columns.items()}
+    assert order_of_engines(frame).tolist() == [0, 2, 1]
+    switch = only("merged_loads_by_throughput")
+    assert order_of_engines(frame, by_throughput=switch.merged_loads_by_throughput).tolist() == [1, 0, 2]
 
 
 def _prefill_rates(compat: Compat):

@@ -134,6 +134,19 @@ def pick_for_load(
     return Pick(frames.take(candidates, order[:top_n]), _front(frame, limit), meets)
 
 
+def order_of_engines(frame: Frame, *, by_throughput: bool = False) -> np.ndarray:
+    """Order of rows that several engines picked: fewest GPUs first where a load is served whole, else throughput.
+
+    Args:
+        frame: The rows.
+        by_throughput: Whether throughput decides in any case.
+    """
+    _, needed, served = LOAD_MATCH
+    if needed in frame and served not in frame and not by_throughput:
+        return np.lexsort((-frame["tokens/s/gpu"], frame[needed]))
+    return np.argsort(-frame[CLUSTER], kind="stable")
+
+
 def _front(frame: Frame, limit: Limit) -> Frame:
     """Front of what one request sees, its speed or the limited latency, against the throughput of the budget."""
     if limit.on_request or (frame["osl"] == 1).all():

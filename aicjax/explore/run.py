@@ -14,6 +14,7 @@ from aicjax.explore.disagg_task import DisaggTask, plan_disagg_task
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.grid import Grid, load_grid
 from aicjax.explore.pareto import pareto_front
+from aicjax.explore.pick import order_of_engines
 from aicjax.explore.request import BACKENDS, SearchRequest
 from aicjax.explore.result import SearchResult, TaskResult
 from aicjax.explore.task import Budget
@@ -138,14 +139,14 @@ def _merge(request: SearchRequest, mode: str, parts: list[TaskResult]) -> TaskRe
     fronts = frames.concatenate([_with_backend(part.pareto, part.backend) for part in filled])
     on_request = request.request_latency is not None or request.osl == 1
     x = "request_latency" if on_request else "tokens/s/user"
-    order = np.argsort(-best[CLUSTER], kind="stable")[: request.top_n]
+    order = order_of_engines(best, by_throughput=request.switches.merged_loads_by_throughput)
     return TaskResult(
         name=mode,
         serving_mode=mode,
         backend="auto",
         feasible=frames.concatenate([_with_backend(part.feasible, part.backend) for part in filled]),
         pareto=pareto_front(fronts, x, CLUSTER, maximize_x=not on_request),
-        best=frames.take(best, order),
+        best=frames.take(best, order[: request.top_n]),
         meets_target=meets,
         shortfall=None if meets else filled[0].shortfall,
         evaluated=sum(part.evaluated for part in parts),
