@@ -34,6 +34,10 @@ AGG = (
     "power_w",
 )
 
+_ENCODE = tuple(f"(e){name}" for name in ("workers", "tp", "pp", "bs", "parallel", "memory"))
+
+AGG_CELL = (*AGG, "(a)workers", *_ENCODE)
+
 STATIC = (
     *_REQUEST,
     "bs",
@@ -69,8 +73,22 @@ DISAGG = (
     "num_total_gpus",
     *(f"(p){name}" for name in _WORKER),
     *(f"(d){name}" for name in _WORKER if name != "cp"),
-    *(f"(e){name}" for name in ("workers", "tp", "pp", "bs", "parallel", "memory")),
+    *_ENCODE,
     "power_w",
+)
+
+_AFD_LAYER = ("t_a_layer", "t_f_layer", "t_a2f_layer", "t_f2a_layer", "t_c_layer", "t_step", "balance_ratio")
+_AFD_PHASE = (*_AFD_LAYER, "comm_hidden")
+
+AFD = (
+    *("model", "phase", "isl", "osl", "gpus_per_node"),
+    *(f"(a){name}" for name in ("nodes", "tp", "bs", "micro_bs", "workers", "memory")),
+    *(f"(f){name}" for name in ("nodes", "tp", "ep", "workers", "memory")),
+    *(f"{phase}{name}" for phase in ("", "prefill_", "decode_") for name in _AFD_PHASE),
+    *("ttft", "tpot", "request_latency", "b_total", "b_micro_total"),
+    *("tokens/s", "tokens/s/gpu", "tokens/s/user", "seq/s", "request_rate", "concurrency", "parallel"),
+    *("pipeline_model", "num_microbatches", "nextn", "combined_with_pd", "boundary_on_attn", "(p)impl", "(d)impl"),
+    *("num_total_gpus", "memory", *_ORIGIN, "power_w"),
 )
 
 LOAD_MATCH = ("replicas_needed", "total_gpus_needed", "load_served_pct")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from aicjax.constants import DisaggConstants
 from aicjax.explore import columns
 from aicjax.explore import frame as frames
+from aicjax.explore.encode_pool import EncodePool
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import DisaggGrid
 from aicjax.explore.replicas import Replicas, WorkerTable, best_replicas
@@ -36,6 +37,7 @@ def sweep_replicas(
     cuts: DisaggGrid,
     rules: BackendRules,
     wide: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    pool: EncodePool | None = None,
 ) -> tuple[Frame, Replicas]:
     """Rows of the replicas kept over all targets, and the replicas themselves.
 
@@ -49,12 +51,14 @@ def sweep_replicas(
         cuts: How many workers and replicas are kept.
         rules: Switches of the engine.
         wide: Layouts of each side with experts over many GPUs, whose caches fit workers of any tensor parallel size.
+        pool: Choices of encode worker; None where prefill workers encode.
     """
     may_pair = _handover(prefill, decode, wide) if rules.same_tp_handover else None
+    encoders = None if pool is None else pool.workers
     replicas = best_replicas(
-        worker_table(prefill), worker_table(decode), targets, limits, osl, constants, cuts, may_pair
+        worker_table(prefill), worker_table(decode), targets, limits, osl, constants, cuts, may_pair, encoders
     )
-    return disagg_frame(prefill, decode, replicas), replicas
+    return disagg_frame(prefill, decode, replicas, pool), replicas
 
 
 def worker_table(frame: Frame) -> WorkerTable:
@@ -70,8 +74,8 @@ def worker_table(frame: Frame) -> WorkerTable:
     )
 
 
-def disagg_frame(prefill: Frame, decode: Frame, replicas: Replicas) -> Frame:
-    """Rows of replicas, numbers rounded as reported."""
+def disagg_frame(prefill: Frame, decode: Frame, replicas: Replicas, pool: EncodePool | None = None) -> Frame:
+    """Rows of replicas, numbers rounded as reported; `pool` has their encode workers."""
     p, d = frames.take(prefill, replicas.prefill), frames.take(decode, replicas.decode)
     estimate, counts = replicas.estimate, replicas.counts
     values: dict[str, Any] = {name: p[name] for name in _SHARED}
@@ -95,6 +99,8 @@ def disagg_frame(prefill: Frame, decode: Frame, replicas: Replicas) -> Frame:
         "(e)memory": p["encoder_memory"],
         "power_w": np.nan,
     }
+    if pool is not None:
+        values |= pool.columns(replicas.encode, counts.encode)
     return frames.build(columns.DISAGG, values, len(replicas.prefill))
 
 
@@ -118,6 +124,7 @@ def replica_limits(
     max_gpus: int | None,
     max_prefill_workers: int,
     max_decode_workers: int,
+    max_encode_workers: int = 0,
     large_ep: bool = False,
 ) -> ReplicaLimits:
     """What a replica may be within a GPU budget.
@@ -129,6 +136,7 @@ def replica_limits(
         max_gpus: Stated largest size, or None.
         max_prefill_workers: Most prefill workers.
         max_decode_workers: Most decode workers.
+        max_encode_workers: Most encode workers.
         large_ep: Whether a layout has wide expert parallelism.
     """
     budget = min(total_gpus, max_gpus or total_gpus)
@@ -137,4 +145,5 @@ def replica_limits(
         sizes=tuple(grid.replica_sizes(budget, large_ep=large_ep, sizes=stated)),
         max_prefill_workers=max_prefill_workers,
         max_decode_workers=max_decode_workers,
+        max_encode_workers=max_encode_workers,
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields of requests about images: their number and size, and where the vision encoder runs."""
 
+from collections.abc import Iterable
 from typing import Annotated, Self
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
@@ -8,6 +9,8 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 from aicjax._results import InputError
 
 Count = Annotated[int, Field(ge=1)]
+Candidates = Annotated[tuple[Count, ...], Field(min_length=1)] | None
+Factor = Annotated[float, Field(gt=0)] | None
 Pixels = Annotated[int, Field(ge=0)]
 
 
@@ -43,3 +46,42 @@ class ImageFields(BaseModel):
     def has_images(self) -> bool:
         """Whether requests have images."""
         return self.image_height > 0 and self.num_images_per_request > 0
+
+
+class EncodePoolFields(BaseModel):
+    """Workers that run the vision encoder alone, in a search; all of them need `enable_epd`.
+
+    Attributes:
+        encoder_tp_candidates, encoder_batch_candidates: Replace the lists of their sizes and batches.
+        max_encoder_workers: Most of them in a replica.
+        encoder_system: GPU system of theirs; that of prefill or in-flight workers when None.
+        encoder_latency_correction, rate_match_encoder_degradation: Replace constants of disaggregated serving.
+    """
+
+    encoder_tp_candidates: Candidates = Field(
+        default=None, validation_alias=AliasChoices("encoder_tp_candidates", "encoder_tp")
+    )
+    encoder_batch_candidates: Candidates = None
+    max_encoder_workers: Count | None = None
+    encoder_system: str | None = Field(
+        default=None, validation_alias=AliasChoices("encoder_system", "encoder_system_name")
+    )
+    encoder_latency_correction: Factor = None
+    rate_match_encoder_degradation: Factor = None
+
+    @model_validator(mode="after")
+    def _check_pool(self) -> Self:
+        check_needs_epd(self, EncodePoolFields.model_fields)
+        return self
+
+
+def check_needs_epd(request: BaseModel, names: Iterable[str]) -> None:
+    """Refuses fields about encode workers in a request without them.
+
+    Raises:
+        InputError: Naming the first such field.
+    """
+    for name in names:
+        value = getattr(request, name)
+        if value is not None and not getattr(request, "enable_epd", False):
+            raise InputError(name, value, "absent without enable_epd")

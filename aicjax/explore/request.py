@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from aicjax import quant
 from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
-from aicjax.explore.image_fields import ImageFields
+from aicjax.explore.image_fields import EncodePoolFields, ImageFields
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
@@ -20,6 +20,8 @@ CORRECTIONS = {  # fields that replace numbers of `constants.DisaggConstants`
     "rate_match_prefill_degradation": "prefill_degradation",
     "rate_match_decode_degradation": "decode_degradation",
     "autoscale_ttft_correction_factor": "ttft_correction",
+    "encoder_latency_correction": "encoder_latency_correction",
+    "rate_match_encoder_degradation": "encoder_degradation",
 }
 
 Count = Annotated[int, Field(ge=1)]
@@ -98,7 +100,7 @@ class _Request(ImageFields):
         return {part: mode for part, mode in stated.items() if mode is not None}
 
 
-class SearchRequest(_Request):
+class SearchRequest(_Request, EncodePoolFields):
     """One search over layouts, batches and worker counts.
 
     Attributes:

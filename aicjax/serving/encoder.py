@@ -47,7 +47,7 @@ class Encoders(NamedTuple):
 
     def take(self, choices: Any) -> "Encoders":
         """Some of them."""
-        return Encoders(*(field[choices] for field in self))
+        return Encoders(self.seq_per_s[choices], self.gpus[choices], self.latency_ms[choices])
 
     def rate(self, workers: ArrayLike, constants: DisaggConstants) -> NDArray[np.float64]:
         """Requests per second that so many workers sustain."""
