@@ -16,10 +16,10 @@ from aicjax._results import DataError, InputError, UnsupportedModel
 from aicjax.compat import DEFAULT, Compat
 from aicjax.models.checkpoint import read_checkpoint
 from aicjax.models.families import FAMILIES
+from aicjax.models.families.generic import GENERIC
 from aicjax.models.model import ConfigFields, ModelConfig
 
 _CONFIG, _HF_QUANT = "config.json", "hf_quant_config.json"
-_GENERIC = "LLAMA"
 
 
 def load_model(name_or_dir: str | Path, family: str | None = None, compat: Compat = DEFAULT) -> ModelConfig:
@@ -82,7 +82,6 @@ def parse_config(
     kind = FAMILIES[facts["family"]]
     extra = kind.extra(fields)
     hidden, heads = fields.required("hidden_size"), fields.required("num_attention_heads")
-    experts = fields.first_nonzero("num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts")
     return ModelConfig(
         name=name,
         architecture=architecture,
@@ -90,16 +89,16 @@ def parse_config(
         layers=fields.layers,
         hidden_size=hidden,
         num_heads=heads,
-        num_kv_heads=fields.first("num_key_value_heads"),
+        num_kv_heads=fields.first("num_key_value_heads", default=heads if kind is GENERIC else 0),
         head_dim=fields.first_nonzero("head_dim", "attention_head_dim") or hidden // heads,
         vocab_size=fields.required("vocab_size"),
         context_length=fields.required("max_position_embeddings"),
         intermediate_size=fields.first("intermediate_size"),
-        num_experts=experts,
-        topk=fields.first("num_experts_per_tok", "top_k_experts", "moe_top_k", "num_experts_per_token"),
+        num_experts=fields.experts,
+        topk=fields.topk,
         moe_intermediate_size=fields.first_nonzero("moe_intermediate_size", "intermediate_size"),
         qk_norm=facts.get("qk_norm", False),
-        is_moe=kind.is_moe(experts, extra),
+        is_moe=kind.is_moe(fields.experts, extra),
         tied_embeddings=_tied(fields),
         draft_layers=fields.first("num_nextn_predict_layers"),
         extra=MappingProxyType(dict(extra)),
@@ -158,10 +157,10 @@ def _architecture_facts(architecture: str, source: str, family: str | None) -> d
     if architecture in known:
         return known[architecture] if family is None else known[architecture] | {"family": family}
     if family is not None:
-        return {"family": family}
+        return {"family": family, "text_config": "text_config"}
     raise UnsupportedModel(
         f"{source}: architecture {architecture} is not known; known are {', '.join(sorted(known))}; "
-        f"family={_GENERIC!r} models any config as a dense gated decoder."
+        f"family={GENERIC.name!r} models any decoder with grouped-query attention from the numbers of its config."
     )
 
 

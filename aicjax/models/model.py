@@ -81,6 +81,16 @@ class ConfigFields:
     layers: int
     compat: Compat = DEFAULT
 
+    @property
+    def experts(self) -> int:
+        """Routed experts; 0 for a dense model."""
+        return self.first_nonzero("num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts")
+
+    @property
+    def topk(self) -> int:
+        """Routed experts per token; 0 where not stated."""
+        return self.first("num_experts_per_tok", "top_k_experts", "moe_top_k", "num_experts_per_token")
+
     def required(self, key: str) -> Any:
         """The value of a field that must be there."""
         value = self.text.get(key)

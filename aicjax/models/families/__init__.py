@@ -6,6 +6,7 @@ from aicjax.models.families import (
     deepseek_v4,
     deepseek_v32,
     gemma4,
+    generic,
     hybrid_moe,
     kimi_k3,
     llama,
@@ -38,5 +39,6 @@ FAMILIES: dict[str, Family] = {
         nemotron_nas.NEMOTRONNAS,
         minimax_m3.MINIMAXM3,
         kimi_k3.KIMIK3,
+        generic.GENERIC,
     )
 }

@@ -60,6 +60,11 @@ def mixture(num_experts: int, extra: Mapping[str, Any]) -> bool:
     return True
 
 
+def as_stated(num_experts: int, extra: Mapping[str, Any]) -> bool:
+    """Experts where the config states some."""
+    return num_experts > 0
+
+
 def kv_heads_per_gpu(model: ModelConfig, parallel: Parallel) -> int:
     """Key and value heads on one GPU: replicated where there are fewer heads than ranks."""
     return -(-model.num_kv_heads // parallel.tp)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aicjax._results import InputError
-from aicjax.models.families.base import Family, kv_heads_per_gpu
+from aicjax.models.families.base import Family, as_stated, kv_heads_per_gpu
 from aicjax.models.families.blocks import (
     BYTES_16BIT,
     DENSE_FFN,
@@ -43,10 +43,6 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
         "shared_expert_size": fields.first("shared_expert_intermediate_size"),
         "state_dtype": state if state in STATE_BYTES else "float32",
     }
-
-
-def _is_moe(num_experts: int, extra: Mapping[str, Any]) -> bool:
-    return num_experts > 0
 
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
@@ -184,4 +180,4 @@ def _shared_expert(phase: Phase, scale: float, formats: Formats, tag: str) -> Op
     )
 
 
-QWEN35 = Family("QWEN35", _is_moe, _extra, op_lists, kv_cache)
+QWEN35 = Family("QWEN35", as_stated, _extra, op_lists, kv_cache)
