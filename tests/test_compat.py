@@ -221,7 +221,7 @@ def test_tokens_are_gathered_compressed_from_blackwell_on():
 
 def test_estimates_resolve_formats_as_searches_do():
     system, version = load_system("h200_sxm"), "1.3.0rc20"
-    apart = only("estimates_resolve_formats_apart")
+    apart = only("estimates_apart_from_searches")
     chosen = [
         resolve_quantisation(
             load_model("nvidia/Kimi-K2.5-NVFP4", compat=compat), system, "trtllm", version, searched=searched
@@ -230,6 +230,26 @@ def test_estimates_resolve_formats_as_searches_do():
         for searched in (False, True)
     ]
     assert chosen == [False, False, True, False]
+
+
+def test_estimates_spread_experts_as_searches_do(monkeypatch):
+    switch = only("estimates_apart_from_searches")
+    monkeypatch.setitem(BY_NAME, "reference", switch)
+    facts = {"model_path": "deepseek-ai/DeepSeek-V3", "system": "h200_sxm", "backend": "sglang"}
+    spread = {
+        (mode, compat, ranks): deploy(EstimateRequest(**facts, mode=mode, compat=compat), "agg", "sglang").exchange(
+            Parallel(dp=ranks, moe_ep=ranks)
+        )
+        for mode in ("agg", "static")
+        for compat in ("default", "reference")
+        for ranks in (8, 16)
+    }
+    searched = deploy(SearchRequest(**facts, compat="reference"), "agg", "sglang")
+    for mode in ("agg", "static"):
+        for ranks in (8, 16):
+            assert spread[mode, "default", ranks] == searched.exchange(Parallel(dp=ranks, moe_ep=ranks)) is not None
+    taken = {key for key, exchange in spread.items() if exchange is not None and key[1] == "reference"}
+    assert taken == {("static", "reference", 16)}
 
 
 def test_rates_of_static_batches_count_all_gpus():

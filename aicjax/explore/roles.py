@@ -60,6 +60,8 @@ class Deployment:
         attention_backend: Attention kernel to prefer.
         hosts_encoder: Whether the vision encoder runs on these workers.
         encoder_dp: Whether their ranks then share out the images, rather than slices of the encoder.
+        expert_spread: Where exchanges of experts over many GPUs are taken: wherever they are measured, for experts that
+            span nodes alone, or never.
     """
 
     role: Role
@@ -78,6 +80,7 @@ class Deployment:
     attention_backend: str | None
     hosts_encoder: bool = False
     encoder_dp: bool = True
+    expert_spread: Spread = "measured"
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -91,7 +94,10 @@ class Deployment:
             InputError: Experts that span nodes are cut by tensor parallelism.
             MissingData: Experts span nodes and no exchange is measured there.
         """
-        return choose_large_ep(self.model, layout, self.coverage, phases=self.phases, within_node=True)
+        if self.expert_spread == "never":
+            return None
+        within_node = self.expert_spread == "measured"
+        return choose_large_ep(self.model, layout, self.coverage, phases=self.phases, within_node=within_node)
 
     def formats(self, exchange: LargeEp | None, *, bound: bool = False) -> Quantisation:
         """Number formats of a layout, or those in which its operators are bound."""
@@ -184,7 +190,14 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         attention_backend=request.attention_backend,
         hosts_encoder=request.has_images and role != "decode" and not request.enable_epd,
         encoder_dp=request.enable_encoder_dp,
+        expert_spread=_expert_spread(request),
     )
+
+
+def _expert_spread(request: SearchRequest | EstimateRequest) -> Spread:
+    if isinstance(request, SearchRequest) or not request.switches.estimates_apart_from_searches:
+        return "measured"
+    return "never" if request.mode == "agg" else "nodes"
 
 
 def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequence[Refusal] = ()) -> Worker:

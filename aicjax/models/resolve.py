@@ -59,7 +59,7 @@ def resolve_quantisation(
     Raises:
         InputError: fp8 prefill attention was asked for and is not measured; or as `infer_quantisation`.
     """
-    searched = searched or not model.compat.estimates_resolve_formats_apart
+    searched = searched or not model.compat.estimates_apart_from_searches
     chosen = check_explicit(explicit)
     modes = dict(chosen)
     stated = stated_formats(model)
