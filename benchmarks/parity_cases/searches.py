@@ -88,7 +88,12 @@ def _ranking(rows: StoredRows, at: np.ndarray, kind: str, mode: str) -> Ranking:
         return Ranking((), ("tokens/s/user", CLUSTER), ("tokens/s/user", "request_latency"))
     for_load = _NEEDED in rows and not np.isnan(rows[_NEEDED][at]).any()
     key = _NEEDED if for_load else CLUSTER
-    return Ranking((GROUP[mode],), (key,), (key, "tpot", "request_latency"))
+    return Ranking(_competing(mode), (key,), (key, "tpot", "request_latency"))
+
+
+def _competing(mode: str) -> tuple[str, ...]:
+    """Columns within which rows compete for a target: the best replicas of all layouts do."""
+    return (GROUP[mode],) if mode == "agg" else ()
 
 
 def _compare_feasible(rows: StoredRows, at: np.ndarray, comparison: Comparison) -> None:
@@ -99,8 +104,7 @@ def _compare_feasible(rows: StoredRows, at: np.ndarray, comparison: Comparison) 
             parts = result.by_backend.values()
             return next(part.feasible for part in parts if (part.serving_mode, part.backend) == (mode, backend))
 
-        group = (GROUP[mode],) if mode == "agg" else ()  # the best replicas of all layouts compete for a target
-        ranking = Ranking(group, _KEPT_BY[mode], ("tokens/s/gpu",), targets=mode == "agg")
+        ranking = Ranking(_competing(mode), _KEPT_BY[mode], ("tokens/s/gpu",), targets=mode == "agg")
         _compare_search(rows, at[members], search, pick, mode, ranking, comparison)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serving points: every row is one static batch, in-flight batching point or candidate worker, accepted or not."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_f
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.models import Parallel
+from aicjax.models.large_ep import PHASES
 from aicjax.serving.agg import AggPoint, mixed_step_ms
 from aicjax.serving.static import Mode
 from benchmarks.parity_cases.comparison import NO_DATA, OK, REFUSED, Comparison, outcome_of
@@ -115,6 +117,7 @@ def agg(rows: StoredRows) -> Comparison:
         config = _configs(rows, at, target)
         comparison.fail(at[config < 0], REFUSED)
         at, config = at[config >= 0], config[config >= 0]
+        _compare_exchange(rows, at, target, config, comparison)
         cell = np.searchsorted(batches, rows["bs"][at]), np.searchsorted(budgets, rows["ctx_tokens"][at])
         chosen = np.ravel_multi_index((config, *cell), points.ttft_ms.shape)
         comparison.fail(at[np.isnan(points.request_latency_ms.ravel()[chosen])], NO_DATA)
@@ -142,6 +145,14 @@ def _configs(rows: StoredRows, at: np.ndarray, target: Worker) -> np.ndarray:
     return np.array([label.get(name, -1) for name in rows["parallel"][at]])
 
 
+def _compare_exchange(
+    rows: StoredRows, at: np.ndarray, target: Worker, config: np.ndarray, comparison: Comparison
+) -> None:
+    """Libraries through which experts over many GPUs exchange tokens."""
+    plans = [plan and json.dumps({phase: plan.library(phase) for phase in PHASES}) for plan in target.exchanges]
+    comparison.same(at, "comm_backend", rows["comm_backend"][at], np.array([plan or "" for plan in plans])[config])
+
+
 def _compare_static(
     rows: StoredRows,
     at: np.ndarray,
@@ -157,6 +168,8 @@ def _compare_static(
     config, batch = _configs(rows, at, sweep.worker), np.searchsorted(sweep.batches, rows["bs"][at])
     comparison.fail(at[config < 0], REFUSED)
     at, config, batch = at[config >= 0], config[config >= 0], batch[config >= 0]
+    if "table" in rows:  # candidates of a search
+        _compare_exchange(rows, at, sweep.worker, config, comparison)
     comparison.fail(at[points.missing[config, batch]], NO_DATA)
     load = sweep.worker.deployment.load
     projected = load.progress > 1 and sweep.mode == "static_gen"
@@ -222,13 +235,13 @@ def _compare_steps(
     context = sweep.context_attention.values(curves)[config, budget]
     chunks, requests = plan.chunks[cell], plan.batch[cell]
     point = AggPoint(requests, plan.prefill_steps[cell], chunks, plan.drains[cell])
-    alone = sweep.decode_rest.values(curves)[config, batch] + decode[:, plan.batch.size :][config, batch]
+    alone = decode[:, plan.batch.size :] + sweep.decode_rest.values(curves) + sweep.decode_other.values(curves)
     found = {
         "mix_shared_non_attention_ms": shared,
         "mix_context_attention_ms": context / chunks,
         "mix_decode_attention_ms": np.where(requests > 1, mixed_attention, 0.0),
         "mix_step_latency_ms": mixed_step_ms(point, shared, context, mixed_attention),
-        "genonly_step_latency_ms": np.where(rows["num_genonly_steps"][at] > 0, alone, 0.0),
+        "genonly_step_latency_ms": np.where(rows["num_genonly_steps"][at] > 0, alone[config, batch], 0.0),
         "mix_decode_requests": plan.decode_rows[cell],
     }
     for name, values in found.items():
