@@ -4,6 +4,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_every_switch_is_tested_here():
 
 @pytest.mark.parametrize("kind", [SearchRequest, EstimateRequest])
 def test_a_request_chooses_by_name(kind):
-    request = {"model_path": "m", "system": "s"}
+    request: dict[str, Any] = {"model_path": "m", "system": "s"}
     assert kind(**request).switches == DEFAULT
     assert kind(**request, compat="reference").switches == REFERENCE
     with pytest.raises(ValueError, match="`compat` must be one of 'default' or 'reference'"):
@@ -235,7 +236,7 @@ def test_estimates_resolve_formats_as_searches_do():
 def test_estimates_spread_experts_as_searches_do(monkeypatch):
     switch = only("estimates_apart_from_searches")
     monkeypatch.setitem(BY_NAME, "reference", switch)
-    facts = {"model_path": "deepseek-ai/DeepSeek-V3", "system": "h200_sxm", "backend": "sglang"}
+    facts: dict[str, Any] = {"model_path": "deepseek-ai/DeepSeek-V3", "system": "h200_sxm", "backend": "sglang"}
     spread = {
         (mode, compat, ranks): deploy(EstimateRequest(**facts, mode=mode, compat=compat), "agg", "sglang").exchange(
             Parallel(dp=ranks, moe_ep=ranks)
