@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from numpy.typing import ArrayLike
 
@@ -36,6 +37,8 @@ from aicjax.ops.records import OpLists
 from aicjax.serving.backends import BackendRules, load_backend
 from aicjax.serving.load import Load
 from aicjax.tables import resolve_version
+
+Spread = Literal["measured", "nodes", "never"]
 
 
 @dataclass(frozen=True)
