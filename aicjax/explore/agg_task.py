@@ -9,10 +9,13 @@ import numpy as np
 
 from aicjax._results import AicjaxError
 from aicjax.explore import frame as frames
+from aicjax.explore.agg_cells import CellLimits, behind_encoders, cell_frame, choices_within
 from aicjax.explore.agg_points import AggPoints, Outcome, kept_points
 from aicjax.explore.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
+from aicjax.explore.encode_pool import EncodePool, requested_pool
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.explain import concurrency_in_use, first_reason, limit_reason, memory_use, misfit_reason
+from aicjax.explore.frame import Frame
 from aicjax.explore.grid import Grid
 from aicjax.explore.misfit import missing_error, nothing_fits
 from aicjax.explore.request import SearchRequest
@@ -20,7 +23,7 @@ from aicjax.explore.result import Explanation, TaskResult
 from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_points
 from aicjax.explore.step_times import agg_steps, encoder_step
-from aicjax.explore.targets import sweep_targets
+from aicjax.explore.targets import Targets, sweep_targets
 from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.memory import MemorySplit, WorkerMemory
@@ -38,6 +41,7 @@ class AggTask:
         space: The worker and its lists.
         sweep: Batches and budgets.
         alone: A lone prefill, for what no replica count can lower.
+        pool: Choices of encode workers in front; None where the worker encodes.
     """
 
     name: str
@@ -47,6 +51,7 @@ class AggTask:
     space: Space
     sweep: AggSweep
     alone: StaticSweep
+    pool: EncodePool | None
 
     serving_mode: ClassVar[str] = "agg"
 
@@ -67,8 +72,7 @@ class AggTask:
             kv_fraction=self.request.free_gpu_memory_fraction,
         )
         targets = sweep_targets(self.request, self.grid.targets)
-        chosen = kept_points(points, targets, self.grid.agg.keep_per_target)
-        feasible = agg_frame(points, chosen, worker)
+        feasible = self._feasible(points, targets)
         pick = pick_rows(self.request, self.budget, feasible, "agg")
         shortfall, error = None, None
         if not pick.meets_target:
@@ -89,6 +93,22 @@ class AggTask:
             explain=lambda row: self._explain(points, curves, rows, frames.row(pick.best, row)),
         )
 
+    def _feasible(self, points: AggPoints, targets: Targets) -> Frame:
+        """Rows within the targets: of workers, or of cells of them with encode workers."""
+        worker, keep = self.space.worker, self.grid.agg.keep_per_target
+        if self.pool is None:
+            return agg_frame(points, kept_points(points, targets, keep), worker)
+        rows = [agg_frame(points, chosen, worker) for chosen in choices_within(points, targets, self.pool, keep)]
+        return cell_frame(rows, self.pool, self._cell_limits, worker.deployment.constants.disagg)
+
+    @property
+    def _cell_limits(self) -> CellLimits:
+        request, encoder = self.request, self.grid.encoder
+        budget = min(self.budget.replica_gpus, request.max_gpu_per_replica or self.budget.replica_gpus)
+        sizes = self.grid.disagg.replica_sizes(budget, large_ep=False, sizes=request.num_gpu_per_replica)
+        most = request.max_encoder_workers or encoder.max_workers
+        return CellLimits(tuple(sorted(sizes)), encoder.max_agg_workers, most)
+
     def _shortfall(
         self, points: AggPoints, curves: StepCurves, rows: Sequence[int]
     ) -> tuple[Shortfall | None, AicjaxError]:
@@ -97,16 +117,23 @@ class AggTask:
             if (points.outcome == Outcome.MISSING).any():
                 return None, missing_error(self.name, worker, curves, rows, points.encoder)
             return nothing_fits(self.name, worker, self._least_memory)
-        limits = Limits.of(self.request)
+        limits, wait_ms = Limits.of(self.request), 0.0
+        if self.pool is not None:
+            wait_ms = float(self.pool.workers.latency_ms.min())
+            points = behind_encoders(points, wait_ms)
         latencies = (v.ravel()[evaluated] for v in (points.ttft_ms, points.tpot_ms, points.request_latency_ms))
         position, limit, share = nearest(limits, *latencies)
         config, at = divmod(int(evaluated[position]), points.plan.batch.size)
         batch, ctx = points.plan.batch.ravel()[at], points.plan.ctx_tokens.ravel()[at]
         where = f"{points.layouts[config].label}, batch {batch}, ctx_tokens {ctx}"
         alone = static_points(self.alone, curves, rows)
-        alone_ms = alone.encoder_ms + alone.context_ms
+        alone_ms = alone.encoder_ms + alone.context_ms + wait_ms
         alone_ms = float(np.nanmin(alone_ms)) if np.isfinite(alone_ms).any() else np.inf
-        shortfall = latency_shortfall(limits, limit, share, alone_ms, where)
+        if share < 0 and self.pool is not None:
+            detail = f"replica size: no workers with encode workers fill one of {list(self._cell_limits.sizes)} GPUs"
+            shortfall = Shortfall("replica size", None, "", detail)
+        else:
+            shortfall = latency_shortfall(limits, limit, share, alone_ms, where)
         return shortfall, shortfall.error(self.name)
 
     def _memory(self, memory: WorkerMemory, batch: int, ctx_tokens: int) -> MemorySplit:
@@ -129,17 +156,25 @@ class AggTask:
         labels = [layout.label for layout in points.layouts]
         config = labels.index(row["parallel"])
         batches, budgets = points.plan.batch[:, 0], points.plan.ctx_tokens[0]
+        if self.pool is not None:
+            points = behind_encoders(points, row["encoder_latency"])
         at = int(np.flatnonzero(batches == row["bs"])[0])
         binding, reason, next_batch = self._next_batch(points, config, at, int(row["ctx_tokens"]), budgets)
         split = self._memory(self.space.worker.memory, row["bs"], row["ctx_tokens"])
+        memory, steps = (memory_use("agg", split, config),), encoder_step(points.encoder, config, at)
+        if self.pool is not None:
+            choice, constants = self.pool.choice(row), self.space.worker.deployment.constants.disagg
+            memory, steps = (self.pool.uses[choice], *memory), self.pool.steps[choice]
+            capacity = self.pool.workers.take(choice).rate(row["(e)workers"], constants)
+            binding = "encode" if capacity <= row["seq/s"] else binding
         ctx = int(np.flatnonzero(budgets == row["ctx_tokens"])[0])
         return Explanation(
-            memory=(memory_use("agg", split, config),),
+            memory=memory,
             binding=binding,
             next_batch=next_batch,
             next_batch_reason=reason,
             concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
-            steps=encoder_step(points.encoder, config, at) + agg_steps(self.sweep, curves, positions[config], at, ctx),
+            steps=steps + agg_steps(self.sweep, curves, positions[config], at, ctx),
         )
 
     def _next_batch(self, points: AggPoints, config: int, at: int, ctx: int, budgets) -> tuple[str, str, int | None]:
@@ -171,7 +206,8 @@ def plan_agg_task(
     """
     space = role_space(request, "agg", backend, budget, grid.layouts)
     coordinates = evaluation.add(space.worker)
-    load = space.worker.deployment.load
+    deployment = space.worker.deployment
+    load = deployment.load
     budgets = grid.agg.context_tokens.values(load.isl, chunked=request.enable_chunked_prefill)
     return AggTask(
         name=name,
@@ -181,4 +217,5 @@ def plan_agg_task(
         space=space,
         sweep=plan_agg_sweep(space.worker, grid.agg.batch, budgets, coordinates),
         alone=plan_static_sweep(space.worker, "static_ctx", [1], coordinates, grid.disagg.decode_stride),
+        pool=requested_pool(name, request, deployment, grid.encoder),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.explore import frame as frames
 from aicjax.explore.disagg_sweep import replica_limits, sweep_replicas
+from aicjax.explore.encode_pool import EncodePool, requested_pool
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.explain import concurrency_in_use, first_reason, limit_reason, memory_use, misfit_reason
 from aicjax.explore.frame import Frame
@@ -71,6 +72,7 @@ class DisaggTask:
         grid: Candidate lists and cut-offs.
         prefill, decode: The workers and their lists.
         prefill_sweep, decode_sweep: Their batches.
+        pool: Choices of encode workers in front; None where prefill workers encode.
     """
 
     name: str
@@ -81,6 +83,7 @@ class DisaggTask:
     decode: Space
     prefill_sweep: StaticSweep
     decode_sweep: StaticSweep
+    pool: EncodePool | None
 
     serving_mode: ClassVar[str] = "disagg"
 
@@ -102,6 +105,7 @@ class DisaggTask:
             max_gpus=request.max_gpu_per_replica,
             max_prefill_workers=request.max_prefill_workers,
             max_decode_workers=request.max_decode_workers,
+            max_encode_workers=request.max_encoder_workers or self.grid.encoder.max_workers,
             large_ep=self.prefill.large_ep or self.decode.large_ep,
         )
         feasible, _ = sweep_replicas(
@@ -114,6 +118,7 @@ class DisaggTask:
             self.grid.disagg,
             deployment.rules,
             (self.prefill.worker.wide_layouts, self.decode.worker.wide_layouts),
+            self.pool,
         )
         pick = pick_rows(request, self.budget, feasible, "disagg")
         shortfall, error = None, None
@@ -166,7 +171,8 @@ class DisaggTask:
                 return nothing_fits(self.name, worker, lambda memory, s=sweep, b=smallest: self._memory(s, memory, b))
         limits = Limits.of(self.request)
         p, d = int(np.argmin(prefill.rows["ttft"])), int(np.argmin(decode.rows["tpot"]))
-        alone_ms = prefill.rows["ttft"][p : p + 1]
+        wait_ms = 0.0 if self.pool is None else float(self.pool.workers.latency_ms.min())
+        alone_ms = prefill.rows["ttft"][p : p + 1] + wait_ms
         ttft = alone_ms * self.prefill.worker.deployment.constants.disagg.ttft_correction
         tpot = decode.rows["tpot"][d : d + 1]
         total = ttft + tpot * (decode.sweep.worker.deployment.load.osl - 1)
@@ -186,14 +192,20 @@ class DisaggTask:
         binding, reason, next_batch = self._next_batch(decode, row)
         if prefill_rate < decode_rate:
             binding = "prefill"
+        memory, steps = (), ()
+        if self.pool is not None:
+            choice = self.pool.choice(row)
+            memory, steps = (self.pool.uses[choice],), self.pool.steps[choice]
+            capacity = self.pool.workers.take(choice).rate(row["(e)workers"], constants)
+            binding = "encode" if capacity <= min(prefill_rate, decode_rate) else binding
         sides = (("prefill", prefill, "(p)"), ("decode", decode, "(d)"))
         return Explanation(
-            memory=tuple(self._memory_use(role, side.sweep, row, prefix) for role, side, prefix in sides),
+            memory=memory + tuple(self._memory_use(role, side.sweep, row, prefix) for role, side, prefix in sides),
             binding=binding,
             next_batch=next_batch,
             next_batch_reason=reason,
             concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
-            steps=tuple(step for role, side, prefix in sides for step in side.steps(role, row, prefix)),
+            steps=steps + tuple(step for role, side, prefix in sides for step in side.steps(role, row, prefix)),
         )
 
     def _memory_use(self, role: str, sweep: StaticSweep, row: dict, prefix: str) -> MemoryUse:
@@ -250,6 +262,7 @@ def plan_disagg_task(
         decode_sweep=plan_static_sweep(
             decode.worker, "static_gen", batches["decode"], evaluation.add(decode.worker), stride
         ),
+        pool=requested_pool(name, request, prefill.worker.deployment, grid.encoder),
     )
 
 

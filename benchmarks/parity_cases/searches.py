@@ -9,7 +9,7 @@ holds a row of 5.0004 ms under the target of 5 ms, which AIConfigurator itself l
 or out of place is a wrong verdict; new rows count once a frame.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ _IDENTITY = {
     "agg": ("parallel", "bs", "ctx_tokens", "backend"),
     "disagg": ("(p)parallel", "(p)bs", "(p)workers", "(d)parallel", "(d)bs", "(d)workers", "(p)backend"),
 }
+_CELL = ("(a)workers", "(e)workers", "(e)parallel", "(e)bs")  # where encode workers are apart
 _KEPT_BY = {"agg": ("seq/s",), "disagg": ("tokens/s/gpu",)}  # of each target
 _NOT_MODELLED = ("power_w",)
 _NEEDED = LOAD_MATCH[1]
@@ -126,12 +127,14 @@ def _compare_search(
         return None
     stored = {name: rows[name][at] for name in rows.names}
     place = _places(stored, frame, mode)
-    ties = np.where(place < 0, _tied(stored, frame, ranking), -1)
+    lost, new = np.flatnonzero(place < 0), np.flatnonzero(_places(frame, stored, mode) < 0)
+    ties = np.full(len(place), -1)
+    ties[lost] = _tied(frames.take(stored, lost), frame, ranking)
     at_target = (place < 0) & (ties < 0) & _at_target(stored, ranking)
     comparison.fail(at[(place < 0) & (ties < 0) & ~at_target], NO_DATA)
     comparison.tied[at[(ties >= 0) | at_target]] = True
-    new = (_places(frame, stored, mode) < 0) & (_tied(frame, stored, ranking) < 0)
-    comparison.same(at[:1], "rows that are not stored", [0], max(int(new.sum()) - int(at_target.sum()), 0))
+    unknown = int((_tied(frames.take(frame, new), stored, ranking) < 0).sum())
+    comparison.same(at[:1], "rows that are not stored", [0], max(unknown - int(at_target.sum()), 0))
     _compare_order(stored, at, place, ranking, comparison)
     for at_hand, names in ((place, frame.keys()), (ties, ranking.keys)):
         _compare_columns(rows, at[at_hand >= 0], frames.take(frame, at_hand[at_hand >= 0]), names, comparison)
@@ -162,15 +165,16 @@ def _compare_order(stored: Frame, at: np.ndarray, place: np.ndarray, ranking: Ra
 
 def _places(frame: Frame, other: Frame, mode: str) -> np.ndarray:
     """Position of each row of a frame in the other, -1 when it is not there [row]."""
-    position = {key: at for at, key in reversed(list(enumerate(_identities(other, mode))))}
-    return np.array([position.get(key, -1) for key in _identities(frame, mode)], int)
+    names = [*_IDENTITY[mode], *(name for name in _CELL if name in frame and name in other)]
+    position = {key: at for at, key in reversed(list(enumerate(_identities(other, names))))}
+    return np.array([position.get(key, -1) for key in _identities(frame, names)], int)
 
 
-def _identities(frame: Frame, mode: str) -> list[tuple[str, ...]]:
+def _identities(frame: Frame, names: Sequence[str]) -> list[tuple[str, ...]]:
     """What each row runs."""
     if not frames.length(frame):
         return []
-    columns = [[f"{v:g}" if isinstance(v, int | float) else v for v in frame[n].tolist()] for n in _IDENTITY[mode]]
+    columns = [[f"{v:g}" if isinstance(v, int | float) else v for v in frame[name].tolist()] for name in names]
     return list(zip(*columns, strict=True))
 
 
