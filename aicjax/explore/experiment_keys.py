@@ -21,7 +21,7 @@ OF_ONE_WORKER = (  # a disaggregated experiment states them for each role
 )
 _OF_SEARCHES_ALONE = (
     *("system", "decode_system", "backend", "top_n", "inclusive_tpot"),
-    *("target_request_rate", "target_concurrency"),
+    *("target_request_rate", "target_concurrency", "encoder_system"),
 )
 UNSET: tuple[Any, ...] = (None, "", False, _BACKEND)
 ASKS_NOTHING: dict[str, tuple[Any, ...]] = {  # the values besides null that a key without a field may have
@@ -35,14 +35,6 @@ ASKS_NOTHING: dict[str, tuple[Any, ...]] = {  # the values besides null that a k
     # Deprecated: large expert parallelism follows from the data. Prefill workers take whole prompts in any case.
     **dict.fromkeys(("enable_wideep", "prefill_enable_wideep", "decode_enable_wideep"), (False, True)),
     "prefill_enable_chunked_prefill": (False, True),
-    **dict.fromkeys(("image_height", "image_width"), (0,)),
-    "num_images_per_request": (1,),
-    "enable_encoder_dp": (True, False),
-    "enable_epd": (False,),
-    **dict.fromkeys(("encoder_tp_candidates", "encoder_batch_candidates", "max_encoder_workers"), ()),
-    "encoder_latency_correction": (1.0,),
-    "encoder_system_name": (),
-    "rate_match_encoder_degradation": (0.9,),
 }
 AFD_DEFAULTS: dict[str, Any] = {
     "afd_combined_with_pd": True,
@@ -65,4 +57,5 @@ ASKS_NOTHING |= {key: (value,) for key, value in AFD_DEFAULTS.items()}
 KNOWN = (
     *(key for key in SearchRequest.model_fields if key not in _OF_SEARCHES_ALONE),
     *(*NAMES, *DISAGG_NAMES, *(f"decode_{key}" for key in SAME_AS_PREFILL), *ASKS_NOTHING),
+    "encoder_system_name",
 )

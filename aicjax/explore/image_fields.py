@@ -49,7 +49,7 @@ class ImageFields(BaseModel):
 
 
 class EncodePoolFields(BaseModel):
-    """Workers that run the vision encoder alone, in a search; all of them need `enable_epd`.
+    """Workers that run the vision encoder alone, in a search with `enable_epd`.
 
     Attributes:
         encoder_tp_candidates, encoder_batch_candidates: Replace the lists of their sizes and batches.
@@ -71,7 +71,8 @@ class EncodePoolFields(BaseModel):
 
     @model_validator(mode="after")
     def _check_pool(self) -> Self:
-        check_needs_epd(self, EncodePoolFields.model_fields)
+        pool = ("encoder_tp_candidates", "encoder_batch_candidates", "max_encoder_workers", "encoder_system")
+        check_needs_epd(self, pool)
         return self
 
 

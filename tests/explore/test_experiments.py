@@ -106,7 +106,7 @@ def test_nested_form_is_the_flat_one():
         ({**AGG, "agg_tp_candidate": [1]}, ["odd.agg_tp_candidate", "`agg_tp_candidates`"]),
         ({**AGG, "serving_mode": "disag"}, ["odd.serving_mode", "disagg"]),
         ({**AGG, "isl": "long"}, ["x.yaml", "odd.isl", "whole number"]),
-        ({**AGG, "enable_epd": True}, ["odd.enable_epd", "not modelled"]),
+        ({**AGG, "enable_eplb": True}, ["odd.enable_eplb", "not modelled"]),
         ({**AGG, "prefill_system_name": "h200_sxm"}, ["odd.prefill_system_name", "agg"]),
         ({**DISAGG, "model_path": MODEL}, ["odd.model_path", "prefill and decode"]),
         ({**DISAGG, "decode_model_path": "Qwen/Qwen3-8B"}, ["odd.decode_model_path", MODEL]),
