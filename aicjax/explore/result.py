@@ -18,7 +18,7 @@ class MemoryUse:
     """Memory of one GPU of a worker [GiB].
 
     Attributes:
-        role: `agg`, `prefill` or `decode`.
+        role: `encode`, `agg`, `prefill` or `decode`.
         weights, activations, kvcache, nccl, others: Parts.
         capacity: What the GPU has.
         kv_budget: Room that the engine gives the KV cache.
@@ -44,7 +44,7 @@ class StepTimes:
     """One engine step.
 
     Attributes:
-        step: Which step: `prefill`, `mixed step` or `decode step`, with the role in front for a replica.
+        step: Which step: `encoder`, `prefill`, `mixed step` or `decode step`, with the role in front for a replica.
         names: Operators.
         latency_ms: Time of each, all its layers [ms].
         provenance: How each was obtained.
@@ -69,7 +69,7 @@ class Explanation:
         memory: Use of one GPU, for each kind of worker.
         binding: What keeps the row from a larger batch: `ttft`, `tpot`, `request_latency`, `memory`, `kv_memory`,
             `missing_data`, `grid` (the largest batch tried), or `throughput` (it would not yield more per GPU); for a
-            replica limited by its prefill workers, `prefill`.
+            replica limited by its prefill or encode workers, `prefill` or `encode`.
         next_batch: The next larger batch of the same layout, or None.
         next_batch_reason: Why that batch was not chosen, in words.
         concurrency_in_use: Requests in flight at the reported rate and latency; less than the configured number where

@@ -10,7 +10,7 @@ from aicjax.report.rows import Worker
 
 def describe(worker: Worker) -> str:
     """A worker: how many, layout, batch."""
-    count = "" if worker.role == "agg" else f"{worker.count} x "
+    count = "" if worker.role == "agg" and worker.count == 1 else f"{worker.count} x "
     return f"{count}{worker.layout} b{worker.batch}"
 
 

@@ -65,16 +65,18 @@ def _summary(result: "EstimateResult", console: Console) -> None:
     table.add_column(justify="right")
     for label, name, unit in _FIGURES:
         value = row.get(name)
-        if value is not None:
+        if value is not None and (value or name not in _WHERE_NOT_ZERO):
             table.add_row(label, f"{value:,.3f} {unit}" if unit else f"{value:g}")
     console.print(table)
     print_lines(console, (f"warning: {warning}" for warning in result.warnings))
 
 
+_WHERE_NOT_ZERO = ("encoder_latency",)  # nothing to tell of a model of text
 _FIGURES = (
     ("TTFT", "ttft", "ms"),
     ("TPOT", "tpot", "ms"),
     ("request latency", "request_latency", "ms"),
+    ("vision encoder", "encoder_latency", "ms"),
     ("prefill", "context_latency", "ms"),
     ("decode", "generation_latency", "ms"),
     ("requests", "seq/s", "req/s"),

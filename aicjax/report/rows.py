@@ -18,7 +18,7 @@ class Worker:
     """One kind of worker of a replica.
 
     Attributes:
-        role: `agg`, `prefill` or `decode`.
+        role: `encode`, `agg`, `prefill` or `decode`.
         count: Workers of this kind in a replica.
         layout: Parallel sizes above one, for example `tp4` or `tp1 dp8 ep8`.
         gpus: GPUs of one worker.
@@ -100,7 +100,6 @@ def rows(frame: Frame, total_gpus: int | None, explain: Callable[[int], Explanat
 def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation: Explanation | None) -> Row:
     gpus = int(record["num_total_gpus"])
     replicas = int(record["replicas_needed"]) if total_gpus is None else total_gpus // gpus
-    disagg = "(d)parallel" in record
     return Row(
         rank=rank,
         backend=str(record["backend" if "backend" in record else "(d)backend"]),
@@ -114,11 +113,7 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation:
         concurrency=int(record["concurrency"]) * replicas,
         replicas=replicas,
         gpus=replicas * gpus,
-        workers=(
-            (_worker(record, "prefill", "(p)"), _worker(record, "decode", "(d)"))
-            if disagg
-            else (_worker(record, "agg", ""),)
-        ),
+        workers=_workers(record),
         binding=explanation.binding if explanation else None,
         provenance=max(code for step in explanation.steps for code in step.provenance).name.lower()
         if explanation
@@ -126,13 +121,21 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation:
     )
 
 
+def _workers(record: dict[str, Any]) -> tuple[Worker, ...]:
+    encode = (_worker(record, "encode", "(e)"),) if record.get("(e)workers") else ()
+    if "(d)parallel" in record:
+        return *encode, _worker(record, "prefill", "(p)"), _worker(record, "decode", "(d)")
+    return *encode, _worker(record, "agg", "")
+
+
 def _worker(record: dict[str, Any], role: str, prefix: str) -> Worker:
+    count = record.get(f"{prefix or '(a)'}workers", 1)
     sizes = {axis: int(record.get(f"{prefix}{axis}", 1)) for axis in ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")}
     labels = {"moe_tp": "etp", "moe_ep": "ep"}
     shown = [f"{labels.get(axis, axis)}{size}" for axis, size in sizes.items() if size > 1 or axis == "tp"]
     return Worker(
         role=role,
-        count=int(record.get(f"{prefix}workers", 1)),
+        count=int(count),
         layout=" ".join(shown),
         gpus=sizes["tp"] * sizes["pp"] * sizes["dp"] * sizes["cp"],
         batch=int(record[f"{prefix}bs"]),

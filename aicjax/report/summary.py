@@ -31,6 +31,9 @@ def question(result: SearchResult) -> list[str]:
     else:
         gpus = f"{request.target_concurrency:g} concurrent requests on {systems}"
     workload = f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens"
+    if request.has_images:
+        count, sides = request.num_images_per_request, f"{request.image_height} x {request.image_width}"
+        workload += f", {count} image{'' if count == 1 else 's'} of {sides} pixels"
     if request.nextn:
         workload += f", {request.nextn} drafts a step ({request.nextn_accepted:g} accepted)"
     return [f"{request.model_path}: {gpus}, {versions}", f"{workload}; {_limits(request)}; {request.database_mode}"]
@@ -105,6 +108,7 @@ _BINDING = {
     "grid": "the largest batch tried",
     "throughput": "throughput: a larger batch yields no more",
     "prefill": "the prefill workers of a replica",
+    "encode": "the encode workers of a replica",
 }
 
 
