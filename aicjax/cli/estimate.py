@@ -7,10 +7,11 @@ from typer import Context
 
 from aicjax._results import InputError
 from aicjax.cli import options
-from aicjax.cli.options import flag
+from aicjax.cli.options import flag, switch
 
 _LAYOUT = "Layout"
 _ROLES = "Disaggregated roles (a layout or limit not given is the shared one)"
+_AFD = "Attention and feed-forward apart (afd)"
 _WORKLOAD = "Workload"
 
 
@@ -23,6 +24,10 @@ def _role(role: str, name: str, short: str | None, text: str) -> object:
     return flag(*names, panel=_ROLES, text=f"{role.capitalize()}: {text}.")
 
 
+def _afd(name: str, text: str, *, default: str | bool = False, metavar: str = "N") -> object:
+    return flag(f"--{name}", panel=_AFD, default=default, metavar=metavar, text=text)
+
+
 def command(
     ctx: Context,
     model_path: options.Model = None,
@@ -32,7 +37,7 @@ def command(
         flag(
             "--estimate-mode",
             default="agg",
-            metavar="agg|disagg|static|static_ctx|static_gen",
+            metavar="agg|disagg|afd|static|static_ctx|static_gen",
             text="Serving mode of the point.",
         ),
     ] = None,
@@ -89,6 +94,49 @@ def command(
         str | None, _role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
     ] = None,
     decode_max_seq_len: Annotated[str | None, _role("decode", "max-seq-len", None, "longest sequence")] = None,
+    n_a_nodes: Annotated[str | None, _afd("n-a-nodes", "Nodes of attention workers.")] = None,
+    n_f_nodes: Annotated[str | None, _afd("n-f-nodes", "Nodes of the feed-forward pool.")] = None,
+    a_tp_size: Annotated[
+        str | None, _afd("a-tp-size", "Tensor parallel GPUs of an attention worker.", default="1")
+    ] = None,
+    a_batch_size: Annotated[
+        str | None, _afd("a-batch-size", "Requests in flight of an attention worker.", default="128")
+    ] = None,
+    f_moe_ep_size: Annotated[
+        str | None, _afd("f-moe-ep-size", "Expert parallel GPUs of the feed-forward pool.", default="1")
+    ] = None,
+    num_microbatches: Annotated[str | None, _afd("num-microbatches", "Microbatches of a batch.", default="3")] = None,
+    pipeline_model: Annotated[
+        str | None,
+        _afd(
+            "pipeline-model",
+            "How the pools and the transfers between them overlap.",
+            default="optimistic",
+            metavar="optimistic|conservative|serial",
+        ),
+    ] = None,
+    comm_overhead_factor: Annotated[
+        str | None, _afd("comm-overhead-factor", "Factor on the transfers between the pools.", default="1")
+    ] = None,
+    afd_phase: Annotated[
+        str | None,
+        _afd("afd-phase", "Phases that run that way.", default="decode", metavar="prefill|decode|both"),
+    ] = None,
+    afd_combined_with_pd: Annotated[
+        bool | None,
+        flag(
+            "--afd-combined-with-pd/--no-afd-combined-with-pd",
+            panel=_AFD,
+            default="on",
+            text="Whether an ordinary worker runs the other phase: its batch and layout are the shared ones.",
+        ),
+    ] = None,
+    boundary_on_ffn: Annotated[
+        bool,
+        switch(
+            "--boundary-on-ffn", panel=_AFD, text="Run norms between the sides and the logits on the feed-forward pool."
+        ),
+    ] = False,
     isl: Annotated[str | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")] = None,
     osl: Annotated[str | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")] = None,
     prefix: options.Prefix = None,
@@ -106,6 +154,7 @@ def command(
     free_gpu_memory_fraction: options.MemoryFraction = None,
     max_seq_len: options.MaxSeqLen = None,
     attention_backend: options.AttentionBackend = None,
+    kv_transfer_gb_per_s: options.KvTransfer = None,
     detail: Annotated[
         str | None,
         flag(
@@ -123,6 +172,10 @@ def command(
     given = options.given(ctx)
     sections = _sections(given.pop("detail", "memory"))
     as_json, plain = given.pop("json", False), given.pop("no_color", False)
+    if afd_combined_with_pd is False:
+        given["afd_combined_with_pd"] = False
+    if given.pop("boundary_on_ffn", False):
+        given["afd_boundary_on_attn"] = False
 
     from aicjax.explore import EstimateRequest
 

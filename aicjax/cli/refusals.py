@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from aicjax._results import InputError
 
-_VISION = "left out: vision encoders are not modelled"
 _AFD = "left out: attention-FFN disaggregation is not modelled"
 _DEPLOY = "left out: deployment files are not generated"
 
@@ -15,36 +14,9 @@ COMMANDS = {
 FLAGS = {
     **dict.fromkeys(
         (
-            "--image-height",
-            "--image-width",
-            "--num-images",
-            "--disable-encoder-dp",
-            "--enable-epd",
-            "--encoder-tp",
-            "--encoder-system",
-            "--encoder-latency-correction",
-            "--encoder-batch-size",
-            "--encoder-num-workers",
-        ),
-        _VISION,
-    ),
-    **dict.fromkeys(
-        (
             "--afd-max-a-batch-size",
             "--afd-max-candidates",
             "--afd-candidate-overflow",
-            "--afd-phase",
-            "--afd-combined-with-pd",
-            "--no-afd-combined-with-pd",
-            "--n-a-nodes",
-            "--n-f-nodes",
-            "--a-tp-size",
-            "--a-batch-size",
-            "--f-moe-ep-size",
-            "--num-microbatches",
-            "--pipeline-model",
-            "--comm-overhead-factor",
-            "--boundary-on-ffn",
         ),
         _AFD,
     ),

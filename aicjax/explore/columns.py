@@ -78,13 +78,13 @@ DISAGG = (
 )
 
 _AFD_LAYER = ("t_a_layer", "t_f_layer", "t_a2f_layer", "t_f2a_layer", "t_c_layer", "t_step", "balance_ratio")
-_AFD_PHASE = (*_AFD_LAYER, "comm_hidden")
+AFD_PHASE = (*_AFD_LAYER, "comm_hidden")
 
 AFD = (
     *("model", "phase", "isl", "osl", "gpus_per_node"),
     *(f"(a){name}" for name in ("nodes", "tp", "bs", "micro_bs", "workers", "memory")),
     *(f"(f){name}" for name in ("nodes", "tp", "ep", "workers", "memory")),
-    *(f"{phase}{name}" for phase in ("", "prefill_", "decode_") for name in _AFD_PHASE),
+    *(f"{phase}{name}" for phase in ("", "prefill_", "decode_") for name in AFD_PHASE),
     *("ttft", "tpot", "request_latency", "b_total", "b_micro_total"),
     *("tokens/s", "tokens/s/gpu", "tokens/s/user", "seq/s", "request_rate", "concurrency", "parallel"),
     *("pipeline_model", "num_microbatches", "nextn", "combined_with_pd", "boundary_on_attn", "(p)impl", "(d)impl"),

@@ -6,35 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from aicjax._results import InputError, NoFeasible, Provenance
+from aicjax._results import Provenance
 from aicjax.explore import frame as frames
-from aicjax.explore.agg_sweep import agg_frame, plan_agg_sweep, sweep_points
+from aicjax.explore.afd_point import afd_point
 from aicjax.explore.columns import DECIMALS
 from aicjax.explore.disagg_sweep import disagg_frame, worker_table
-from aicjax.explore.evaluation import Evaluation
-from aicjax.explore.explain import memory_use, misfit_reason
 from aicjax.explore.frame import Frame
-from aicjax.explore.misfit import Memory, memory_shortfall, missing_error
 from aicjax.explore.replicas import one_replica
 from aicjax.explore.request import EstimateRequest
 from aicjax.explore.result import MemoryUse, StepTimes
-from aicjax.explore.roles import Worker, deploy, worker
-from aicjax.explore.space import Role
-from aicjax.explore.static_sweep import plan_static_sweep, static_frame, static_points
-from aicjax.explore.step_times import agg_steps, encoder_step, static_steps
-from aicjax.forward.bound import StepCurves
-from aicjax.forward.encoder import EncoderTimes
-from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
-from aicjax.models import ModelConfig, Parallel
-from aicjax.serving.static import Mode
-
-_STATIC: dict[str, tuple[Role, Mode]] = {
-    "static": ("agg", "static"),
-    "static_ctx": ("prefill", "static_ctx"),
-    "static_gen": ("decode", "static_gen"),
-}
+from aicjax.explore.roles import deploy
+from aicjax.explore.worker_point import STATIC, WorkerPoint, agg_point, resolved, static_point
 
 
 @dataclass(frozen=True)
@@ -63,19 +45,8 @@ class EstimateResult:
         return max(code for step in self.steps for code in step.provenance)
 
 
-@dataclass(frozen=True)
-class _Estimated:
-    """One kind of worker of an estimate."""
-
-    worker: Worker
-    frame: Frame
-    memory: MemoryUse
-    steps: tuple[StepTimes, ...]
-    warnings: tuple[str, ...]
-
-
 def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateResult:
-    """The estimate of one point: in-flight batching, a static batch, or a disaggregated replica.
+    """The estimate of one point: in-flight batching, a static batch, or a disaggregated deployment.
 
     A worker that does not fit its GPU is refused; where only the KV cache is over its share, static and in-flight
     estimates carry a warning and a replica is refused. The TTFT of a replica is that of its prefill worker, without the
@@ -99,71 +70,17 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
     request = EstimateRequest(**fields) if request is None else request
     if request.mode == "disagg":
         return _disagg(request)
-    part = _agg(request) if request.mode == "agg" else _static(request, *_STATIC[request.mode])
+    if request.mode == "afd":
+        return EstimateResult(request, **afd_point(request)._asdict())
+    part = agg_point(request) if request.mode == "agg" else static_point(request, *STATIC[request.mode])
     return _result(request, [part], part.frame)
-
-
-def _agg(request: EstimateRequest) -> _Estimated:
-    target = _worker(request, "agg")
-    load, batch = target.deployment.load, request.batch_size
-    ctx_tokens = request.ctx_tokens or request.isl
-    room = max(batch - 1, 1) * load.isl
-    if ctx_tokens > room:
-        raise InputError("ctx_tokens", ctx_tokens, f"at most {room}: a step of batch {batch} must keep a decode row")
-    evaluation = Evaluation()
-    sweep = plan_agg_sweep(target, [batch], [ctx_tokens], evaluation.add(target))
-    curves, (config,) = evaluation.curves(target)
-    limits = {"max_seq_len": request.max_seq_len, "kv_fraction": request.free_gpu_memory_fraction}
-    points = sweep_points(sweep, curves, [config], **limits)
-    _check_data(request, target, points.request_latency_ms, curves, config, points.encoder)
-
-    def memory(bound: WorkerMemory) -> MemorySplit:
-        return bound.inflight([batch], load.text_tokens, load.osl, [ctx_tokens], images=load.images, **limits)
-
-    steps = encoder_step(points.encoder, 0, 0) + agg_steps(sweep, curves, config, batch=0, ctx=0)
-    frame = agg_frame(points, np.zeros(1, np.int64), target, decimals=None)
-    return _estimated(target, frame, memory, steps, kv_is_fatal=False)
-
-
-def _static(
-    request: EstimateRequest,
-    role: Role,
-    mode: Mode,
-    *,
-    correction: float = 1.0,
-    decimals: int | None = None,
-    kv_is_fatal: bool = False,
-) -> _Estimated:
-    target = _worker(request, role)
-    load = target.deployment.load
-    batch = int(_setting(request, role, "batch_size"))
-    limits = {
-        "max_seq_len": _setting(request, role, "max_seq_len"),
-        "kv_fraction": _setting(request, role, "free_gpu_memory_fraction"),
-    }
-    evaluation = Evaluation()
-    sweep = plan_static_sweep(target, mode, [batch], evaluation.add(target), request.stride)
-    curves, (config,) = evaluation.curves(target)
-    points = static_points(sweep, curves, [config], correction=correction, **limits)
-    latency_ms = points.encoder_ms + points.context_ms + points.generation_ms
-    _check_data(request, target, latency_ms, curves, config, points.encoder)
-
-    def memory(bound: WorkerMemory) -> MemorySplit:
-        lengths = load.text_tokens, load.osl
-        return bound.static([batch], *lengths, phase=mode, prefix=load.prefix, images=load.images, **limits)
-
-    prefix = f"{role} worker, " if request.mode == "disagg" else ""
-    steps = encoder_step(points.encoder, 0, 0, correction=correction, worker=prefix)
-    steps += static_steps(sweep, curves, config, batch=0, correction=correction, worker=prefix)
-    frame = static_frame(sweep, points, np.ones((1, 1), bool), decimals=decimals)
-    return _estimated(target, frame, memory, steps, kv_is_fatal=kv_is_fatal)
 
 
 def _disagg(request: EstimateRequest) -> EstimateResult:
     constants = deploy(request, "prefill", request.backend).constants.disagg
     corrections = (constants.prefill_latency_correction, constants.decode_latency_correction)
     parts = [
-        _static(request, *_STATIC[mode], correction=correction, decimals=DECIMALS, kv_is_fatal=True)
+        static_point(request, *STATIC[mode], correction=correction, decimals=DECIMALS, kv_is_fatal=True)
         for mode, correction in zip(("static_ctx", "static_gen"), corrections, strict=True)
     ]
     prefill, decode = (worker_table(part.frame) for part in parts)
@@ -173,83 +90,14 @@ def _disagg(request: EstimateRequest) -> EstimateResult:
     return _result(request, parts, disagg_frame(parts[0].frame, parts[1].frame, replica))
 
 
-def _worker(request: EstimateRequest, role: Role) -> Worker:
-    """The worker of a role in the one layout asked for."""
-    deployment = deploy(request, role, request.backend)
-    layout = _layout(request, role, deployment.model)
-    if not deployment.rules.runs(layout):
-        raise InputError("parallel", layout.label, f"a layout that {request.backend} runs")
-    return worker(deployment, [layout])
-
-
-def _layout(request: EstimateRequest, role: Role, model: ModelConfig) -> Parallel:
-    sizes = [_setting(request, role, f"{axis}_size") for axis in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")]
-    tp, pp, dp, moe_tp, moe_ep = sizes
-    if not model.is_moe:
-        for name, size in (("attention_dp_size", dp), ("moe_tp_size", moe_tp), ("moe_ep_size", moe_ep)):
-            if size not in (None, 1):
-                raise InputError(name, size, f"1 for {model.name}, which has no experts")
-        return Parallel(tp, pp)
-    width = tp * dp
-    if moe_tp is None and moe_ep is None:
-        raise InputError("moe_ep_size", None, f"given, or moe_tp_size: {model.name} has experts")
-    moe_tp = moe_tp or max(width // moe_ep, 1)
-    return Parallel(tp, pp, dp, moe_tp, moe_ep or max(width // moe_tp, 1))
-
-
-def _setting(request: EstimateRequest, role: Role, name: str) -> Any:
-    """A setting of one role of a replica, or the shared one."""
-    if request.mode != "disagg" or role == "agg":
-        return getattr(request, name)
-    return request.of_role(role, name)
-
-
-def _check_data(
-    request: EstimateRequest,
-    target: Worker,
-    latency_ms: np.ndarray,
-    curves: StepCurves,
-    config: int,
-    encoder: EncoderTimes | None,
-) -> None:
-    if not np.isfinite(latency_ms).all():
-        raise missing_error(request.mode, target, curves, [config], encoder)
-
-
-def _estimated(
-    target: Worker, frame: Frame, memory: Memory, steps: Sequence[StepTimes], *, kv_is_fatal: bool
-) -> _Estimated:
-    """The worker with its memory.
-
-    Raises:
-        NoFeasible: It does not fit.
-    """
-    split, role = memory(target.memory), target.deployment.role
-    verdict = Verdict(int(split.verdict.ravel()[0]))
-    if verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.KV_DOES_NOT_FIT and kv_is_fatal):
-        raise NoFeasible(f"{memory_shortfall(target, memory).detail}.")
-    misfit = misfit_reason(split, 0)
-    warnings = (f"KV cache does not fit: {misfit[1]}",) if misfit is not None else ()
-    return _Estimated(target, frame, memory_use(role, split, 0), tuple(steps), warnings)
-
-
-def _result(request: EstimateRequest, parts: Sequence[_Estimated], frame: Frame) -> EstimateResult:
+def _result(request: EstimateRequest, parts: Sequence[WorkerPoint], frame: Frame) -> EstimateResult:
     return EstimateResult(
         request=request,
-        resolved={part.worker.deployment.role: _resolved(part.worker) for part in parts},
+        resolved={
+            part.worker.deployment.role: resolved(part.worker.deployment, part.worker.layouts[0]) for part in parts
+        },
         row=frames.row(frame, 0),
         memory=tuple(part.memory for part in parts),
         steps=tuple(step for part in parts for step in part.steps),
         warnings=tuple(warning for part in parts for warning in part.warnings),
     )
-
-
-def _resolved(target: Worker) -> dict[str, Any]:
-    deployment = target.deployment
-    return {
-        "system": deployment.system.name,
-        "backend": deployment.backend,
-        "version": deployment.version,
-        "quantisation": dataclasses.asdict(deployment.quantisation),
-        "layout": target.layouts[0].label,
-    }

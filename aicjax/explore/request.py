@@ -9,6 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from aicjax import quant
 from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
+from aicjax.explore.afd_fields import AfdFields
 from aicjax.explore.image_fields import EncodePoolFields, ImageFields
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
@@ -54,6 +55,7 @@ class _Request(ImageFields):
     free_gpu_memory_fraction: Fraction = None
     max_seq_len: Count | None = None
     attention_backend: str | None = None
+    kv_transfer_gb_per_s: Annotated[float, Field(gt=0)] | None = None
     gemm_quant_mode: str | None = None
     moe_quant_mode: str | None = None
     kvcache_quant_mode: str | None = None
@@ -124,6 +126,8 @@ class SearchRequest(_Request, EncodePoolFields):
         constants: Name of the constants under `configs/constants/`.
         compat: `reference` follows AIConfigurator 0.12.0 also where it contradicts the model; see `aicjax.compat`.
         agg_*_candidates, prefill_*_candidates, decode_*_candidates: Replace the default lists of a role.
+        kv_transfer_gb_per_s: Bandwidth at which a decode worker gets the KV cache of a prompt [1e9 bytes/s]; None for
+            no time. The first token counts as delivered then.
         num_gpu_per_replica, max_gpu_per_replica: GPU counts a disaggregated replica may have.
         prefill_backend_version, decode_backend_version, prefill_*_quant_mode, decode_*_quant_mode: Of one role, in
             place of the shared one.
@@ -219,11 +223,12 @@ class SearchRequest(_Request, EncodePoolFields):
         return {axis: values for axis, values in stated.items() if values is not None}
 
 
-class EstimateRequest(_Request):
+class EstimateRequest(_Request, AfdFields):
     """One serving point.
 
     Attributes:
-        mode: `agg`, `disagg`, `static` (both phases of one batch), `static_ctx` or `static_gen`.
+        mode: `agg`, `disagg`, `afd` (attention and feed-forward apart), `static` (both phases of one batch),
+            `static_ctx` or `static_gen`.
         batch_size: Requests in flight of one attention rank.
         ctx_tokens: Prompt tokens of a mixed step; None is `isl`.
         stride: Decode steps priced by one evaluation, in the static modes.
@@ -231,7 +236,7 @@ class EstimateRequest(_Request):
         prefill_*, decode_*: Values of one role in `disagg`; layout and limits fall back to the shared ones.
     """
 
-    mode: Literal["agg", "disagg", "static", "static_ctx", "static_gen"] = "agg"
+    mode: Literal["agg", "disagg", "afd", "static", "static_ctx", "static_gen"] = "agg"
     backend: Literal["trtllm", "sglang", "vllm"] = Field(
         default="trtllm", validation_alias=AliasChoices("backend", "backend_name")
     )
@@ -272,6 +277,12 @@ class EstimateRequest(_Request):
             for name in (f"{role}_{what}" for role in ("prefill", "decode") for what in ("batch_size", "num_workers")):
                 if getattr(self, name) is None:
                     raise InputError(name, None, "given when mode = disagg")
+        if self.mode == "afd":
+            self.check_afd(self.osl)
+            if self.has_images:
+                raise InputError(
+                    "image_height", self.image_height, "0 when mode = afd: pools run language models alone"
+                )
         return self
 
 

@@ -47,7 +47,8 @@ def split_sides(lists: OpLists, *, boundary_on_attention: bool = True) -> Sides:
     Raises:
         UnsupportedModel: An operator is on no side, or overlaps with one of the other side.
     """
-    context, generation = (_split(ops, boundary_on_attention) for ops in (lists.context, lists.generation))
+    context = [tuple(map(_on_every_token, side)) for side in _split(lists.context, boundary_on_attention)]
+    generation = _split(lists.generation, boundary_on_attention)
     return Sides(*(OpLists(*phases) for phases in zip(context, generation, strict=True)))
 
 
@@ -56,8 +57,7 @@ def _split(ops: Sequence[Any], boundary_on_attention: bool) -> tuple[tuple[Any, 
     boundary = "attention" if boundary_on_attention else "ffn"
     homes = [boundary if side == "boundary" else side for side in sides]
     attention, ffn = (
-        tuple(_on_every_token(op) for op, home in zip(ops, homes, strict=True) if home == side)
-        for side in ("attention", "ffn")
+        tuple(op for op, home in zip(ops, homes, strict=True) if home == side) for side in ("attention", "ffn")
     )
     return attention, ffn
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from aicjax._types import FloatScalar
 
-Values = Float[Array | np.ndarray, "..."]
+Values = Float[Array | np.ndarray, "..."] | np.floating
 Pipeline = Literal["optimistic", "conservative", "serial"]
 PIPELINES: tuple[Pipeline, ...] = ("optimistic", "conservative", "serial")
 _STAGES = 2.0  # microbatches that keep both pools busy while nothing travels

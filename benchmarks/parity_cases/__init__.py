@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aicjax.models.families import FAMILIES
+from benchmarks.parity_cases.afd import afd
 from benchmarks.parity_cases.comparison import Comparison
 from benchmarks.parity_cases.forward import forward
 from benchmarks.parity_cases.memory import memory
@@ -44,6 +45,7 @@ CASES: Mapping[str, Case] = {
     "static": Case(static, _MODELLED),
     "agg": Case(agg, _MODELLED),
     "disagg": Case(disagg, _MODELLED),
+    "afd": Case(afd),
     "e2e": Case(end_to_end, _MODELLED, SEARCH_RTOL),
     "e2e_feasible_agg": Case(feasible_agg, _MODELLED, SEARCH_RTOL),
 }

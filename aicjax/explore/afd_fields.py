@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of requests about deployments with attention and feed-forward layers on GPUs of their own."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from aicjax._results import InputError
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class AfdFields(BaseModel):
+    """One deployment of attention workers and a feed-forward pool.
+
+    Attributes:
+        n_a_nodes, n_f_nodes: Nodes of attention workers and of the feed-forward pool.
+        a_tp_size: Tensor parallel GPUs of an attention worker.
+        a_batch_size: Requests in flight of an attention worker, over all its microbatches.
+        f_moe_ep_size: Expert parallel GPUs of the feed-forward pool.
+        num_microbatches: Microbatches that a batch is cut into.
+        pipeline_model: How pools and transfers overlap.
+        comm_overhead_factor: Factor on the transfers between the pools.
+        afd_phase: Which phases run that way.
+        afd_combined_with_pd: Whether ordinary workers run the other phase.
+        afd_boundary_on_attn: Whether norms between the two sides and the vocabulary projection run with attention.
+    """
+
+    n_a_nodes: Count | None = None
+    n_f_nodes: Count | None = None
+    a_tp_size: Count = 1
+    a_batch_size: Count = 128
+    f_moe_ep_size: Count = 1
+    num_microbatches: Count = 3
+    pipeline_model: Literal["optimistic", "conservative", "serial"] = "optimistic"
+    comm_overhead_factor: Annotated[float, Field(gt=0)] = 1.0
+    afd_phase: Literal["prefill", "decode", "both"] = "decode"
+    afd_combined_with_pd: bool = True
+    afd_boundary_on_attn: bool = True
+
+    def check_afd(self, osl: int) -> None:
+        """Refuses a deployment that is not complete.
+
+        Raises:
+            InputError: Nodes are not given, there is nothing to decode, or no phase is left for other workers.
+        """
+        for name in ("n_a_nodes", "n_f_nodes"):
+            if getattr(self, name) is None:
+                raise InputError(name, None, "given when mode = afd")
+        if self.afd_phase == "both" and self.afd_combined_with_pd:
+            raise InputError(
+                "afd_combined_with_pd", True, "off when afd_phase = both: no phase is left to other workers"
+            )
+        if osl == 1 and (self.afd_phase != "prefill" or self.afd_combined_with_pd):
+            raise InputError("osl", 1, "at least 2 in mode afd: one token leaves nothing to decode")
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Requests of one microbatch of an attention worker."""
+        return -(-self.a_batch_size // self.num_microbatches)
