@@ -9,7 +9,7 @@ import typer
 
 import aicjax
 from aicjax._results import AicjaxError
-from aicjax.cli import db, device, estimate, exp, query, recommend, refusals, search, support
+from aicjax.cli import db, device, estimate, exp, options, query, recommend, refusals, search, support
 
 EXIT_INTERNAL = 70  # a defect of this program (EX_SOFTWARE)
 EXIT_INTERRUPTED = 130
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     arguments = list(arguments[1:] if arguments[:1] == ["cli"] else arguments)
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    arguments = options.joined([argument for argument in arguments if argument != "--debug"])
     device.prepare()
     try:
         refusals.check(arguments)

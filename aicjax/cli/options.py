@@ -4,6 +4,7 @@
 A flag that is not given is None: the request has the default, and `show_default` only repeats it in the help.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from typer import Context, Option
 _WORKLOAD = "Workload"
 _DATA = "Measured data and formats"
 _MEMORY = "Memory and kernels"
+_IMAGES = "Images"
 _OUTPUT = "Output"
 _SPACE = "What to compare"
 
@@ -33,8 +35,22 @@ def switch(name: str, *, panel: str | None = None, text: str) -> Any:
 
 
 def given(ctx: Context) -> dict[str, Any]:
-    """The flags of a command line by parameter name, without those that were not given."""
-    return {name: value for name, value in ctx.params.items() if value is not None and value is not False}
+    """The flags of a command line by name of the request's field, without those that were not given."""
+    values = {name: value for name, value in ctx.params.items() if value is not None and value is not False}
+    if values.pop("disable_encoder_dp", False):
+        values["enable_encoder_dp"] = False
+    return values
+
+
+def joined(arguments: Sequence[str], flags: Sequence[str] = ("--encoder-tp",)) -> list[str]:
+    """Arguments with the numbers after a flag that takes a list joined by commas: `--encoder-tp 1 2`."""
+    result: list[str] = []
+    for argument in arguments:
+        if argument.isdecimal() and len(result) > 1 and result[-2] in flags and not result[-1].startswith("-"):
+            result[-1] += f",{argument}"
+        else:
+            result.append(argument)
+    return result
 
 
 Model = Annotated[
@@ -101,6 +117,26 @@ Nextn = Annotated[
 NextnAccepted = Annotated[
     str | None,
     flag("--nextn-accepted", panel=_WORKLOAD, metavar="MEAN", text="Accepted drafts of a step; needed with --nextn."),
+]
+
+ImageHeight = Annotated[
+    str | None,
+    flag("--image-height", panel=_IMAGES, default="no images", metavar="PIXELS", text="Height of an image."),
+]
+ImageWidth = Annotated[
+    str | None, flag("--image-width", panel=_IMAGES, default="no images", metavar="PIXELS", text="Width of an image.")
+]
+NumImages = Annotated[str | None, flag("--num-images", panel=_IMAGES, default="1", text="Images of a request.")]
+DisableEncoderDp = Annotated[
+    bool,
+    switch(
+        "--disable-encoder-dp",
+        panel=_IMAGES,
+        text="Cut the vision encoder over the GPUs of a worker, which otherwise share out the images.",
+    ),
+]
+EnableEpd = Annotated[
+    bool, switch("--enable-epd", panel=_IMAGES, text="Run the vision encoder on workers of its own, before the others.")
 ]
 
 MemoryFraction = Annotated[

@@ -15,6 +15,10 @@ _WORKLOAD = "Workload"
 _SPACE = "What to compare"
 
 
+def _encoder(name: str, *, default: str, text: str, metavar: str = "N") -> object:
+    return flag(f"--encoder-{name}", panel="Images", default=default, metavar=metavar, text=text)
+
+
 def command(
     ctx: Context,
     model_path: options.Model = None,
@@ -28,6 +32,22 @@ def command(
     tpot: options.Tpot = None,
     request_latency: options.RequestLatency = None,
     strict_sla: options.StrictSla = False,
+    image_height: options.ImageHeight = None,
+    image_width: options.ImageWidth = None,
+    num_images_per_request: options.NumImages = None,
+    disable_encoder_dp: options.DisableEncoderDp = False,
+    enable_epd: options.EnableEpd = False,
+    encoder_tp_candidates: Annotated[
+        str | None,
+        _encoder("tp", default="1,2,4,8", text="GPUs that an encode worker may have, with commas between."),
+    ] = None,
+    encoder_system: Annotated[
+        str | None, _encoder("system", default="--system", metavar="NAME", text="GPU system of encode workers.")
+    ] = None,
+    encoder_latency_correction: Annotated[
+        str | None,
+        _encoder("latency-correction", default="1", metavar="FACTOR", text="Factor on the latency of encode workers."),
+    ] = None,
     inclusive_tpot: Annotated[
         bool, switch("--inclusive-tpot", panel=_WORKLOAD, text="Report TPOT with the first token counted in.")
     ] = False,

@@ -2,9 +2,9 @@
 """Fields of requests about images: their number and size, and where the vision encoder runs."""
 
 from collections.abc import Iterable
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AliasChoices, BaseModel, Field, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
 
@@ -48,6 +48,11 @@ class ImageFields(BaseModel):
         return self.image_height > 0 and self.num_images_per_request > 0
 
 
+def _listed(value: Any) -> Any:
+    """A list that a command line gives as text."""
+    return value.split(",") if isinstance(value, str) else value
+
+
 class EncodePoolFields(BaseModel):
     """Workers that run the vision encoder alone, in a search with `enable_epd`.
 
@@ -58,7 +63,7 @@ class EncodePoolFields(BaseModel):
         encoder_latency_correction, rate_match_encoder_degradation: Replace constants of disaggregated serving.
     """
 
-    encoder_tp_candidates: Candidates = Field(
+    encoder_tp_candidates: Annotated[Candidates, BeforeValidator(_listed)] = Field(
         default=None, validation_alias=AliasChoices("encoder_tp_candidates", "encoder_tp")
     )
     encoder_batch_candidates: Candidates = None
