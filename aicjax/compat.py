@@ -82,6 +82,11 @@ class Compat:
         here="keys and values by the heads that each layer states",
         why="any batch would fit",
     )
+    dense_gemma_as_experts: bool = _quirk(
+        there="Dense Gemma 4 counts as a model with experts, of which it has none: no layout of a search is valid",
+        here="it has the layouts of a dense model",
+        why="Gemma-4-31B runs on every engine, but every search for it fails",
+    )
     compressed_gather_on_one_sm: bool = _quirk(
         there="TensorRT-LLM gathers tokens in the format of the experts on compute capability 10.0 alone, not on B300",
         here="10.0 and newer do",

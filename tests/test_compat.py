@@ -186,6 +186,14 @@ def test_window_layers_of_hybrid_models_cache_the_window():
     assert cached_bytes(scout, DEFAULT) == 2 * 2 * 128 * 8 * (12 * LENGTH + 36 * 8192)
 
 
+def test_dense_gemma_is_laid_out_as_a_dense_model():
+    name = "nvidia/Gemma-4-31B-IT-NVFP4"
+    assert not load_model(name).is_moe and load_model("google/gemma-4-26B-A4B").is_moe
+    assert lists(name, DEFAULT, Parallel(tp=4)).context
+    with pytest.raises(ValueError, match="at most the 0 experts"):
+        lists(name, only("dense_gemma_as_experts"), Parallel(tp=4, moe_tp=4))
+
+
 def test_layer_kinds_of_hybrid_models_are_read_as_their_configs_mean_them():
     mimo, scout = "XiaomiMiMo/MiMo-V2-Flash", "meta-llama/Llama-4-Scout-17B-16E-Instruct"
     swapped, halved = only("mimo_layer_kinds_swapped"), only("llama4_every_other_layer_global")

@@ -7,7 +7,7 @@ from typing import Any
 
 from aicjax import quant
 from aicjax._results import InputError
-from aicjax.models.families.base import Family, mixture
+from aicjax.models.families.base import Family
 from aicjax.models.families.blocks import Operators, Phase, phases
 from aicjax.models.families.experts import LOAD, exchange, experts, router_of_many
 from aicjax.models.kvcache import UNBOUNDED, KvCache, KvTerm
@@ -30,7 +30,12 @@ def _extra(fields: ConfigFields) -> Mapping[str, Any]:
         "global_kv_heads": fields.first("num_global_key_value_heads", default=kv_heads),
         "global_head_dim": fields.first("global_head_dim", default=head_dim),
         "values_are_keys": bool(fields.first("attention_k_eq_v", default=False)),
+        "placed_as_experts": fields.compat.dense_gemma_as_experts or fields.experts > 0,
     }
+
+
+def _is_moe(num_experts: int, extra: Mapping[str, Any]) -> bool:
+    return extra["placed_as_experts"]
 
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
@@ -127,4 +132,4 @@ def _experts(phase: Phase, scale: float, tag: str) -> Operators:
     return *scores, before, experts(phase, scale, LOAD, tag=tag), after
 
 
-GEMMA4MIX = Family("GEMMA4MIX", mixture, _extra, op_lists, kv_cache, context_parallel_backends=("sglang",))
+GEMMA4MIX = Family("GEMMA4MIX", _is_moe, _extra, op_lists, kv_cache, context_parallel_backends=("sglang",))
