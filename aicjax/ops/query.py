@@ -103,8 +103,9 @@ def _exchanges(database: Database, ops: Sequence[MoeDispatch], tokens: Any, cons
     parts = [(at, part) for at, op in enumerate(ops) for part in expand_dispatch(op, database.system, database.backend)]
     total = OpTimes(np.zeros(len(ops)), np.zeros(len(ops)), np.full(len(ops), Provenance.NONE))
     for kind in {kind_of(part) for _, part in parts}:
-        at, group = zip(*[(at, part) for at, part in parts if isinstance(part, kind.records)], strict=True)
-        times = _ask(database, kind, group, {"tokens": counts[list(at)]}, constants)
+        mine = [(at, part) for at, part in parts if isinstance(part, kind.records)]
+        at = np.array([at for at, _ in mine])
+        times = _ask(database, kind, [part for _, part in mine], {"tokens": counts[at]}, constants)
         np.add.at(total.latency_ms, at, times.latency_ms)
         np.add.at(total.sol_ms, at, times.sol_ms)
         np.maximum.at(total.provenance, at, times.provenance)

@@ -16,6 +16,9 @@ REFUSED = "refused"
 
 _STORED_ERRORS = {
     "": OK,
+    "ok": OK,
+    "no_data": NO_DATA,
+    "no_estimate": NO_DATA,
     "PerfDataNotAvailableError": NO_DATA,
     "EmpiricalNotImplementedError": NO_DATA,
     "MissingSystemFlopsError": NO_PEAK,
@@ -89,7 +92,7 @@ class Comparison:
 
 
 def stored_outcome(errors: Iterable[str]) -> np.ndarray:
-    """Outcomes of stored rows from their error classes [row]."""
+    """Outcomes of stored rows from their error classes or their status [row]."""
     return np.array([_STORED_ERRORS.get(error, REFUSED) for error in errors], object)
 
 
