@@ -2,5 +2,6 @@
 """Conversions: inside the package time is milliseconds and size is bytes."""
 
 MS_PER_S = 1e3
+GB = 1e9
 GIB = 2**30
 MIB = 2**20

@@ -66,6 +66,7 @@ class DisaggConstants(eqx.Module):
     encoder_latency_correction: float
     encoder_degradation: float
     ttft_correction: float
+    handover_ms: float
 
 
 class Constants(eqx.Module):

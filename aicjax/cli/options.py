@@ -156,6 +156,16 @@ AttentionBackend = Annotated[
     str | None,
     flag("--attention-backend", panel=_MEMORY, default="the backend's", metavar="NAME", text="Attention kernels."),
 ]
+KvTransfer = Annotated[
+    str | None,
+    flag(
+        "--kv-transfer-gb-per-s",
+        panel=_MEMORY,
+        default="no time",
+        metavar="GB/S",
+        text="Bandwidth at which a decode worker gets the KV cache of a prompt (disaggregated).",
+    ),
+]
 
 
 def _quant(role: str) -> Any:

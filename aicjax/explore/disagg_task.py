@@ -173,7 +173,8 @@ class DisaggTask:
         p, d = int(np.argmin(prefill.rows["ttft"])), int(np.argmin(decode.rows["tpot"]))
         wait_ms = 0.0 if self.pool is None else float(self.pool.workers.latency_ms.min())
         alone_ms = prefill.rows["ttft"][p : p + 1] + wait_ms
-        ttft = alone_ms * self.prefill.worker.deployment.constants.disagg.ttft_correction
+        constants = self.prefill.worker.deployment.constants.disagg
+        ttft = alone_ms * constants.ttft_correction + constants.handover_ms
         tpot = decode.rows["tpot"][d : d + 1]
         total = ttft + tpot * (decode.sweep.worker.deployment.load.osl - 1)
         _, limit, share = nearest(limits, ttft, tpot, total)

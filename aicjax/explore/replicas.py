@@ -179,6 +179,7 @@ def _shortlists(
     """Prefill rows that any TTFT limit admits, and their positions for each."""
     order = np.lexsort((prefill.global_batch, -prefill.seq_per_s_per_gpu))
     left_ms = limits_ms - (0.0 if encoder is None else encoder.latency_ms * constants.ttft_correction)
+    left_ms = left_ms - constants.handover_ms
     passing = prefill.ttft_ms[order] * constants.ttft_correction < left_ms[:, None]
     kept = passing & (np.cumsum(passing, axis=1) <= cuts.keep_prefill)
     used = np.flatnonzero(kept.any(axis=0))

@@ -10,11 +10,13 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from aicjax._results import AicjaxError, InputError, MissingData
+from aicjax._units import GB, MS_PER_S
 from aicjax.constants import Constants, load_constants
 from aicjax.explore.request import EstimateRequest, SearchRequest, check_accepted
 from aicjax.explore.result import Refusal
 from aicjax.explore.space import Role
 from aicjax.forward.encoder import EncoderTimes, encoder_times
+from aicjax.forward.kv_curve import KvCurve
 from aicjax.forward.memory import WorkerMemory, bind_memory
 from aicjax.hardware import System, load_system
 from aicjax.models import (
@@ -24,6 +26,7 @@ from aicjax.models import (
     Parallel,
     Quantisation,
     choose_large_ep,
+    kv_cache,
     large_ep_formats,
     load_model,
     measured_exchanges,
@@ -169,13 +172,10 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     model = load_model(request.model_path, compat=request.switches)
     system = load_system(request.of_role(role, "system"))
     version = resolve_version(system.name, backend, request.of_role(role, "backend_version"))
-    constants = load_constants(backend, request.constants)
-    if isinstance(request, SearchRequest):
-        disagg = dataclasses.replace(constants.disagg, **request.corrections)
-        constants = dataclasses.replace(constants, disagg=disagg)
     stated, searched = request.quant_modes(role), isinstance(request, SearchRequest)
     resolve = functools.partial(resolve_quantisation, model, system, backend, version, stated, searched=searched)
     quantisation = resolve(role_runs_prefill=role != "decode")
+    load = resolve_load(request, model)
     return Deployment(
         role=role,
         model=model,
@@ -187,14 +187,27 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         stated=stated,
         coverage=measured_exchanges(model, system, backend, version, quantisation.moe),
         rules=load_backend(backend),
-        constants=constants,
-        load=resolve_load(request, model),
+        constants=_constants(request, backend, model, quantisation, load),
+        load=load,
         database_mode=request.database_mode,
         attention_backend=request.attention_backend,
         hosts_encoder=request.has_images and role != "decode" and not request.enable_epd,
         encoder_dp=request.enable_encoder_dp,
         expert_spread=_expert_spread(request),
     )
+
+
+def _constants(
+    request: SearchRequest | EstimateRequest, backend: str, model: ModelConfig, quantisation: Quantisation, load: Load
+) -> Constants:
+    """Empirical numbers of the engine, with what the request states of disaggregated serving."""
+    constants = load_constants(backend, request.constants)
+    stated = request.corrections if isinstance(request, SearchRequest) else {}
+    if request.kv_transfer_gb_per_s is not None:
+        cache = kv_cache(model, Parallel(), quantisation, backend, load.nextn)  # of all ranks together
+        prompt_bytes = float(KvCurve.stack([cache], model.context_length).bytes(load.isl)[0, 0])
+        stated = stated | {"handover_ms": prompt_bytes / (request.kv_transfer_gb_per_s * GB) * MS_PER_S}
+    return dataclasses.replace(constants, disagg=dataclasses.replace(constants.disagg, **stated))
 
 
 def _expert_spread(request: SearchRequest | EstimateRequest) -> Spread:

@@ -144,7 +144,7 @@ def disagg_estimate(
     prefill_rate = prefill.seq_per_s * counts.prefill * constants.prefill_degradation
     decode_rate = decode.seq_per_s * counts.decode * constants.decode_degradation
     seq_per_s = np.minimum(prefill_rate, decode_rate)
-    ttft_ms = prefill_ttft_ms * constants.ttft_correction
+    ttft_ms = prefill_ttft_ms * constants.ttft_correction + constants.handover_ms
     gpus = prefill.gpus * counts.prefill + decode.gpus * counts.decode
     if encoders is not None:
         seq_per_s = np.minimum(seq_per_s, encoders.rate(counts.encode, constants))
