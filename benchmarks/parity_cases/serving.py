@@ -58,7 +58,6 @@ def static(rows: StoredRows) -> Comparison:
                 nextn=nextn,
                 nextn_accepted=0.0,
                 compat="reference",
-                mode="static",
             )
             # One set of formats for all modes: that of a worker that runs prefills.
             target = _worker(comparison, rows, at[members], request, "agg", backend)
