@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types bench check build clean
+.PHONY: demo test lint types bench support check build clean
 
 demo: $(STAMP)  ## the README's search: Qwen3-32B on 32 H200, from the shell to a ranked table
 	$(BIN)/aicjax search --model Qwen/Qwen3-32B-FP8 --system h200_sxm --backend trtllm --total-gpus 32 \
@@ -27,6 +27,9 @@ types: $(STAMP)  ## static types (pyright needs Node.js, or fetches it)
 
 bench: $(STAMP)  ## throughput, and agreement with the stored answers of the tests
 	$(BIN)/python -m benchmarks
+
+support: $(STAMP)  ## docs/support.md: which bundled models run where (ten minutes on two cores)
+	$(BIN)/python -m aicjax.report.support_page docs/support.md
 
 check: lint types test  ## all of the above but the benchmarks
 
