@@ -24,6 +24,10 @@ def _role(role: str, name: str, short: str | None, text: str) -> object:
     return flag(*names, panel=_ROLES, text=f"{role.capitalize()}: {text}.")
 
 
+def _encoder(name: str, text: str, *, default: str | bool = "1") -> object:
+    return flag(f"--encoder-{name}", panel="Images", default=default, text=text)
+
+
 def _afd(name: str, text: str, *, default: str | bool = False, metavar: str = "N") -> object:
     return flag(f"--{name}", panel=_AFD, default=default, metavar=metavar, text=text)
 
@@ -140,6 +144,16 @@ def command(
     isl: Annotated[str | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")] = None,
     osl: Annotated[str | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")] = None,
     prefix: options.Prefix = None,
+    image_height: options.ImageHeight = None,
+    image_width: options.ImageWidth = None,
+    num_images_per_request: options.NumImages = None,
+    disable_encoder_dp: options.DisableEncoderDp = False,
+    enable_epd: options.EnableEpd = False,
+    encoder_tp: Annotated[str | None, _encoder("tp", "GPUs of an encode worker.", default=False)] = None,
+    encoder_batch_size: Annotated[
+        str | None, _encoder("batch-size", "Requests that an encode worker takes together.")
+    ] = None,
+    encoder_num_workers: Annotated[str | None, _encoder("num-workers", "Encode workers.")] = None,
     nextn: options.Nextn = None,
     nextn_accepted: options.NextnAccepted = None,
     backend_version: options.Version = None,

@@ -48,6 +48,11 @@ class Cells(NamedTuple):
     encode: Ints
 
     @classmethod
+    def one(cls, agg: int, encode: int) -> "Cells":
+        """One cell of the first row."""
+        return cls(np.zeros(1, np.int64), np.array([agg]), np.array([encode]))
+
+    @classmethod
     def joined(cls, parts: "Sequence[Cells]") -> "Cells":
         """The cells of all parts, row by row."""
         row, agg, encode = (
@@ -139,12 +144,13 @@ def cell_frame(rows: Sequence[Frame], pool: EncodePool, limits: CellLimits, cons
     for choice, frame in enumerate(rows):
         encoders = pool.workers.take(choice)
         found = cells(frame["seq/s"], frame["num_total_gpus"], encoders, limits, constants)
-        parts.append(_cell_rows(frames.take(frame, found.row), found, choice, pool, constants))
+        parts.append(cell_rows(frames.take(frame, found.row), found, choice, pool, constants))
     joined = frames.concatenate(parts)
     return frames.take(joined, np.argsort(-joined["tokens/s/gpu"], kind="stable"))
 
 
-def _cell_rows(frame: Frame, found: Cells, choice: int, pool: EncodePool, constants: DisaggConstants) -> Frame:
+def cell_rows(frame: Frame, found: Cells, choice: int, pool: EncodePool, constants: DisaggConstants) -> Frame:
+    """Rows of cells from the rows of their workers, not rounded again."""
     encoders = pool.workers.take(choice)
     whole = frame["seq/s"] * found.agg
     capacity = encoders.rate(found.encode, constants)

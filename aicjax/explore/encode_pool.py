@@ -123,8 +123,8 @@ def requested_pool(task: str, request: SearchRequest, deployment: Deployment, gr
     """The choices of a search; None where the other workers encode. Errors as `encode_pool`."""
     if not request.enable_epd:
         return None
-    lists = {"tp": request.encoder_tp_candidates, "batches": request.encoder_batch_candidates}
-    return encode_pool(task, deployment, grid, system=request.encoder_system, **lists)
+    tp, batches = request.encoder_tp_candidates, request.encoder_batch_candidates
+    return encode_pool(task, deployment, grid, system=request.encoder_system, tp=tp, batches=batches)
 
 
 def _layouts(deployment: Deployment, system: System, sizes: Sequence[int]) -> dict[int, OpLists]:

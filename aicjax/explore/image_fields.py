@@ -11,6 +11,7 @@ from aicjax._results import InputError
 Count = Annotated[int, Field(ge=1)]
 Candidates = Annotated[tuple[Count, ...], Field(min_length=1)] | None
 Factor = Annotated[float, Field(gt=0)] | None
+_EPD_MODES = ("agg", "disagg")
 Pixels = Annotated[int, Field(ge=0)]
 
 
@@ -78,6 +79,30 @@ class EncodePoolFields(BaseModel):
     def _check_pool(self) -> Self:
         pool = ("encoder_tp_candidates", "encoder_batch_candidates", "max_encoder_workers", "encoder_system")
         check_needs_epd(self, pool)
+        return self
+
+
+class EncodePointFields(BaseModel):
+    """Workers that run the vision encoder alone, at one point with `enable_epd`.
+
+    Attributes:
+        encoder_tp: GPUs of one, each with a slice of the encoder.
+        encoder_batch_size: Requests that it encodes together; 1 when None.
+        encoder_num_workers: How many there are; 1 when None.
+    """
+
+    encoder_tp: Count | None = None
+    encoder_batch_size: Count | None = None
+    encoder_num_workers: Count | None = None
+
+    @model_validator(mode="after")
+    def _check_pool(self) -> Self:
+        check_needs_epd(self, EncodePointFields.model_fields)
+        if getattr(self, "enable_epd", False):
+            if self.encoder_tp is None:
+                raise InputError("encoder_tp", None, "given with enable_epd")
+            if getattr(self, "mode", "") not in _EPD_MODES:
+                raise InputError("mode", getattr(self, "mode", ""), f"one of {', '.join(_EPD_MODES)} with enable_epd")
         return self
 
 

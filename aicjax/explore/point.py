@@ -9,13 +9,16 @@ from typing import Any
 from aicjax._results import Provenance
 from aicjax.explore import frame as frames
 from aicjax.explore.afd_point import afd_point
+from aicjax.explore.agg_cells import Cells, cell_rows
 from aicjax.explore.columns import DECIMALS
 from aicjax.explore.disagg_sweep import disagg_frame, worker_table
+from aicjax.explore.encode_pool import EncodePool, encode_pool
 from aicjax.explore.frame import Frame
+from aicjax.explore.grid import load_grid
 from aicjax.explore.replicas import one_replica
 from aicjax.explore.request import EstimateRequest
 from aicjax.explore.result import MemoryUse, StepTimes
-from aicjax.explore.roles import deploy
+from aicjax.explore.roles import Deployment, deploy
 from aicjax.explore.worker_point import STATIC, WorkerPoint, agg_point, resolved, static_point
 
 
@@ -73,7 +76,19 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
     if request.mode == "afd":
         return EstimateResult(request, **afd_point(request)._asdict())
     part = agg_point(request) if request.mode == "agg" else static_point(request, *STATIC[request.mode])
-    return _result(request, [part], part.frame)
+    if not request.enable_epd:
+        return _result(request, [part], part.frame)
+    deployment = part.worker.deployment
+    pool, encoders = _pool(request, deployment)
+    frame = cell_rows(part.frame, Cells.one(1, encoders), 0, pool, deployment.constants.disagg)
+    return _result(request, [part], frame, pool)
+
+
+def _pool(request: EstimateRequest, deployment: Deployment) -> tuple[EncodePool, int]:
+    """The encode worker of a point, and how many there are."""
+    tp, batch = request.encoder_tp or 1, request.encoder_batch_size or 1
+    pool = encode_pool(request.mode, deployment, load_grid().encoder, tp=[tp], batches=[batch])
+    return pool, request.encoder_num_workers or 1
 
 
 def _disagg(request: EstimateRequest) -> EstimateResult:
@@ -86,18 +101,23 @@ def _disagg(request: EstimateRequest) -> EstimateResult:
     prefill, decode = (worker_table(part.frame) for part in parts)
     counts = (int(request.prefill_num_workers or 0), int(request.decode_num_workers or 0))
     uncorrected = dataclasses.replace(constants, ttft_correction=1.0)
-    replica = one_replica(prefill, decode, *counts, request.osl, uncorrected)
-    return _result(request, parts, disagg_frame(parts[0].frame, parts[1].frame, replica))
+    pool, encoders = _pool(request, parts[0].worker.deployment) if request.enable_epd else (None, 0)
+    encode = (encoders, None if pool is None else pool.workers)
+    replica = one_replica(prefill, decode, *counts, request.osl, uncorrected, *encode)
+    return _result(request, parts, disagg_frame(parts[0].frame, parts[1].frame, replica, pool), pool)
 
 
-def _result(request: EstimateRequest, parts: Sequence[WorkerPoint], frame: Frame) -> EstimateResult:
+def _result(
+    request: EstimateRequest, parts: Sequence[WorkerPoint], frame: Frame, pool: EncodePool | None = None
+) -> EstimateResult:
+    memory, steps = ((), ()) if pool is None else (pool.uses, pool.steps[0])
     return EstimateResult(
         request=request,
         resolved={
             part.worker.deployment.role: resolved(part.worker.deployment, part.worker.layouts[0]) for part in parts
         },
         row=frames.row(frame, 0),
-        memory=tuple(part.memory for part in parts),
-        steps=tuple(step for part in parts for step in part.steps),
+        memory=memory + tuple(part.memory for part in parts),
+        steps=steps + tuple(step for part in parts for step in part.steps),
         warnings=tuple(warning for part in parts for warning in part.warnings),
     )

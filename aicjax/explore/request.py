@@ -10,7 +10,7 @@ from aicjax import quant
 from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
 from aicjax.explore.afd_fields import AfdFields
-from aicjax.explore.image_fields import EncodePoolFields, ImageFields
+from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
@@ -85,11 +85,6 @@ class _Request(ImageFields):
     def switches(self) -> Compat:
         """Defects of AIConfigurator to follow."""
         return BY_NAME[self.compat]
-
-    @property
-    def cached_tokens(self) -> int:
-        """Prompt tokens served from the cache: engines compute at least the last token again."""
-        return min(self.prefix, self.isl - 1)
 
     def of_role(self, role: str, name: str) -> Any:
         """A setting of one role (`agg`, `prefill`, `decode`): its own where there is one, else the shared one."""
@@ -223,7 +218,7 @@ class SearchRequest(_Request, EncodePoolFields):
         return {axis: values for axis, values in stated.items() if values is not None}
 
 
-class EstimateRequest(_Request, AfdFields):
+class EstimateRequest(_Request, EncodePointFields, AfdFields):
     """One serving point.
 
     Attributes:

@@ -152,7 +152,10 @@ class Worker:
 
 
 def resolve_load(request: SearchRequest | EstimateRequest, model: ModelConfig) -> Load:
-    """The requests of a search, with the draft depth of the checkpoint where `nextn` is `auto`."""
+    """The requests of a search, with the draft depth of the checkpoint where `nextn` is `auto`.
+
+    Of a prompt that is cached whole, engines compute the last token again.
+    """
     nextn = model.draft_layers if request.nextn == "auto" else int(request.nextn)
     check_accepted(nextn, request.nextn_accepted)
     images = None
@@ -160,7 +163,7 @@ def resolve_load(request: SearchRequest | EstimateRequest, model: ModelConfig) -
         sides = request.image_height, request.image_width
         images = request_images(model, request.num_images_per_request, *sides)
     isl = request.isl + (0 if images is None else images.prompt_tokens)
-    return Load(isl, request.osl, request.cached_tokens, nextn, request.nextn_accepted or 0.0, images)
+    return Load(isl, request.osl, min(request.prefix, isl - 1), nextn, request.nextn_accepted or 0.0, images)
 
 
 def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -> Deployment:

@@ -7,6 +7,8 @@ import pytest
 
 from aicjax._results import InputError
 from aicjax.explore.request import EstimateRequest, SearchRequest
+from aicjax.explore.roles import resolve_load
+from aicjax.models import load_model
 
 BASE: dict[str, Any] = {"model_path": "Qwen/Qwen3-8B", "system": "h200_sxm"}
 
@@ -35,6 +37,10 @@ def test_defaults_are_those_of_the_documentation():
         ({"agg_tp_candidates": []}, "`agg_tp_candidates` must be a list that is not empty"),
         ({"request_latency": 100, "osl": 1}, "`request_latency` must be absent when osl = 1"),
         ({"target_request_rate": 1, "target_concurrency": 1}, "`target_concurrency` must be absent"),
+        ({"image_height": 64}, "`image_width` must be given together with image_height = 64, but got 0"),
+        ({"enable_epd": True}, "`enable_epd` must be absent for requests of text"),
+        ({"encoder_tp": [2]}, "`encoder_tp_candidates` must be absent without enable_epd"),
+        ({"image_height": 64, "image_width": -1}, "`image_width` must be at least 0"),
     ],
 )
 def test_bad_value_is_refused_in_one_line(values, message):
@@ -54,7 +60,20 @@ def test_missing_value_is_named():
 
 
 def test_cached_prompt_still_computes_its_last_token():
-    assert SearchRequest(**BASE, isl=100, prefix=100).cached_tokens == 99
+    text, vision = load_model("Qwen/Qwen3-8B"), load_model("Qwen/Qwen3-VL-8B-Instruct")
+    whole = {**BASE, "isl": 100, "prefix": 100}
+    assert resolve_load(SearchRequest(**whole), text).prefix == 99
+    load = resolve_load(SearchRequest(**whole, image_height=64, image_width=64), vision)
+    assert (load.prefix, load.isl, load.text_tokens) == (100, 104, 100), "the images are not cached"
+
+
+def test_lists_of_a_command_line_are_text():
+    images = {"image_height": 64, "image_width": 64, "enable_epd": True}
+    assert untyped(SearchRequest, **BASE, **images, encoder_tp="1,4").encoder_tp_candidates == (1, 4)
+    with pytest.raises(InputError, match="`encoder_tp` must be given with enable_epd"):
+        EstimateRequest(**BASE, **images)
+    with pytest.raises(InputError, match="`mode` must be one of agg, disagg with enable_epd"):
+        EstimateRequest(**BASE, **images, encoder_tp=1, mode="static")
 
 
 def test_names_of_the_estimate_api_are_understood():
