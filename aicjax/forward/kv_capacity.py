@@ -81,6 +81,8 @@ def smallest_fitting_tp(
 ) -> int | None:
     """Smallest power-of-two tensor parallel size at which one operating point fits; None when none does.
 
+    Experts spread over the GPUs of attention: over as many times the ranks, or else cut into as many times the parts.
+
     Args:
         system: The GPU system.
         backend: `trtllm`, `vllm` or `sglang`.
@@ -92,8 +94,9 @@ def smallest_fitting_tp(
         load: The operating point: from a worker to its memory, [config, 1].
         nextn: Draft tokens per decode step.
     """
-    sizes = (dataclasses.replace(parallel, tp=1 << bit) for bit in range(model.num_heads.bit_length()))
-    layouts = [layout for layout in sizes if _valid(model, layout, backend)]
+    sizes = (_with_tp(parallel, 1 << bit, model) for bit in range(model.num_heads.bit_length()))
+    valid = (next((layout for layout in same if _valid(model, layout, backend)), None) for same in sizes)
+    layouts = [layout for layout in valid if layout is not None]
     if not layouts:
         return None
     lists = [op_lists(model, layout, quantisation, backend, nextn) for layout in layouts]
@@ -118,6 +121,14 @@ def misfit_message(split: MemorySplit, config: int, point: int, smallest_tp: int
         what = f"its KV cache needs {cache:.2f} GiB per GPU, and the engine gives it {max(room, 0.0):.2f} GiB"
     remedy = "no TP fits" if smallest_tp is None else f"the smallest power-of-two TP that fits is {smallest_tp}"
     return f"Does not fit: {what}; {remedy}."
+
+
+def _with_tp(parallel: Parallel, tp: int, model: ModelConfig) -> list[Parallel]:
+    """A layout at another tensor parallel size, its experts as wide as attention."""
+    if not model.is_moe:
+        return [dataclasses.replace(parallel, tp=tp)]
+    widths = {name: divmod(getattr(parallel, name) * tp, parallel.tp) for name in ("moe_ep", "moe_tp")}
+    return [dataclasses.replace(parallel, tp=tp, **{name: size}) for name, (size, rest) in widths.items() if not rest]
 
 
 def _valid(model: ModelConfig, layout: Parallel, backend: str) -> bool:

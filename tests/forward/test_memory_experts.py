@@ -10,7 +10,7 @@ import pytest
 
 from aicjax.compat import REFERENCE
 from aicjax.constants import load_constants
-from aicjax.forward.kv_capacity import kv_capacity
+from aicjax.forward.kv_capacity import kv_capacity, smallest_fitting_tp
 from aicjax.forward.memory import Verdict, WorkerMemory, bind_memory
 from aicjax.hardware import load_system
 from aicjax.models import LargeEp, Parallel, Quantisation, infer_quantisation, load_model, op_lists, request_images
@@ -90,3 +90,11 @@ def test_images_add_the_encoder_and_their_tokens():
     assert encoder[1, 2] < encoder[0, 2], "ranks share out the images"
     agg = memory.inflight(batch, 1000, 100, 2048, images=images)
     np.testing.assert_array_equal(agg.kvcache_bytes, longer.kvcache_bytes)
+
+
+@pytest.mark.parametrize(("layout", "smallest"), [(Parallel(), 2), (Parallel(tp=8, moe_tp=2, moe_ep=4), 2)])
+def test_experts_follow_attention_to_the_smallest_size_that_fits(layout, smallest):
+    model, backend = load_model("Qwen/Qwen3-235B-A22B-FP8"), "trtllm"
+    formats = infer_quantisation(model, backend)
+    where = load_system("h200_sxm"), backend, "1.3.0rc20", model, layout, formats, load_constants(backend).memory
+    assert smallest_fitting_tp(*where, lambda memory: memory.static(8, 4000, 500)) == smallest
