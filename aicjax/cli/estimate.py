@@ -158,6 +158,7 @@ def command(
     nextn_accepted: options.NextnAccepted = None,
     backend_version: options.Version = None,
     database_mode: options.Mode = None,
+    transfer_policy: options.TransferPolicy = None,
     constants: options.ConstantsName = None,
     compat: options.Compat = None,
     gemm_quant_mode: options.GemmQuant = None,

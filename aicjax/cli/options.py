@@ -18,7 +18,7 @@ _OUTPUT = "Output"
 _SPACE = "What to compare"
 
 BACKENDS = "trtllm|sglang|vllm"
-MODES = "SILICON|SOL"
+MODES = "SILICON|HYBRID|EMPIRICAL|SOL"
 
 
 def flag(*names: str, panel: str | None = None, default: str | bool = False, metavar: str = "N", text: str) -> Any:
@@ -73,14 +73,28 @@ Version = Annotated[
         text="Version of the measured tables, or current, previous, next.",
     ),
 ]
-Mode = Annotated[
-    str | None,
-    flag(
+
+
+def _mode(default: str) -> Any:
+    return flag(
         "--database-mode",
         panel=_DATA,
-        default="SILICON",
+        default=default,
         metavar=MODES,
-        text="What answers an operator: measurements and what follows from them, or rooflines.",
+        text="What answers an operator: measurements, estimates where there are none, estimates alone, or rooflines.",
+    )
+
+
+Mode = Annotated[str | None, _mode("SILICON")]
+RecommendMode = Annotated[str | None, _mode("HYBRID")]
+TransferPolicy = Annotated[
+    str | None,
+    flag(
+        "--transfer-policy",
+        panel=_DATA,
+        default="aggressive",
+        metavar="off|conservative|balanced|aggressive",
+        text="What an estimate may borrow from; also xshape, xquant, xprofile and xop, with commas between.",
     ),
 ]
 ConstantsName = Annotated[

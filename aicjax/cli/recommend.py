@@ -36,7 +36,8 @@ def command(
     enable_chunked_prefill: options.ChunkedPrefill = False,
     grid: options.Grid = None,
     backend_version: options.Version = None,
-    database_mode: options.Mode = None,
+    database_mode: options.RecommendMode = None,
+    transfer_policy: options.TransferPolicy = None,
     constants: options.ConstantsName = None,
     compat: options.Compat = None,
     gemm_quant_mode: options.GemmQuant = None,
@@ -58,11 +59,11 @@ def command(
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data.
     """
-    from aicjax.explore import SearchRequest
+    from aicjax.explore.request import RECOMMENDING, SearchRequest
 
     given = options.given(ctx)
     output = Output.take(given)
-    request = SearchRequest(**given)
+    request = SearchRequest(**{"database_mode": RECOMMENDING, **given})
     if not request.has_load_target:
         raise InputError("target_request_rate", None, "given, or target_concurrency instead")
     present(request, output)

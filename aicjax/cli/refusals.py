@@ -38,7 +38,6 @@ FLAGS = {
         ),
         _DEPLOY,
     ),
-    "--transfer-policy": "left out: every kind of transfer is allowed",
     "--engine-step-backend": "left out: there is one engine",
     "--forward-model": "left out: passes are sums of operators",
     "--enable-wideep": "left out: large expert parallelism follows from the data",

@@ -70,6 +70,7 @@ def command(
     grid: options.Grid = None,
     backend_version: options.Version = None,
     database_mode: options.Mode = None,
+    transfer_policy: options.TransferPolicy = None,
     constants: options.ConstantsName = None,
     compat: options.Compat = None,
     gemm_quant_mode: options.GemmQuant = None,

@@ -27,6 +27,7 @@ def command(
     ] = None,
     backend_version: options.Version = None,
     database_mode: options.Mode = None,
+    transfer_policy: options.TransferPolicy = None,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
@@ -48,7 +49,11 @@ def command(
     backends = list(BACKENDS) if backend == ALL or (backend is None and system == ALL) else [backend or "trtllm"]
     if unknown := set(backends) - set(BACKENDS):
         raise InputError("backend", unknown.pop(), f"one of {', '.join(BACKENDS)}, {ALL}")
-    shared = {"backend_version": backend_version, "database_mode": database_mode}
+    shared = {
+        "backend_version": backend_version,
+        "database_mode": database_mode,
+        "transfer_policy": transfer_policy,
+    }
     given = {name: value for name, value in shared.items() if value is not None}
     with shown_when_slow(f"trying {len(systems) * len(backends)} pairs of system and engine"):
         verdicts = [support([model_path], name, engine, **given)[0] for name in systems for engine in backends]

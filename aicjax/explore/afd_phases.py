@@ -73,6 +73,7 @@ def phase_points(
         deployment.version,
         [getattr(operators, pool) for pool in _POOLS],
         mode=deployment.database_mode,
+        transfer_policy=deployment.transfer_policy,
         constants=deployment.constants,
         attention_backend=deployment.attention_backend,
     )

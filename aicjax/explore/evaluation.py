@@ -29,6 +29,7 @@ class _Engine:
                 deployment.version,
                 list(self.layouts.values()),
                 mode=deployment.database_mode,
+                transfer_policy=deployment.transfer_policy,
                 constants=deployment.constants,
                 attention_backend=deployment.attention_backend,
             )

@@ -27,7 +27,6 @@ UNSET: tuple[Any, ...] = (None, "", False, _BACKEND)
 ASKS_NOTHING: dict[str, tuple[Any, ...]] = {  # the values besides null that a key without a field may have
     "forward_model": ("op_level",),
     "engine_step_backend": ("rust",),
-    "transfer_policy": (),
     "wideep_num_slots": (),
     "moe_backend": ("None", "deepep_moe"),
     "decode_cp_candidates": ([1],),

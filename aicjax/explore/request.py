@@ -4,13 +4,14 @@
 import difflib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from aicjax import quant
 from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
-from aicjax.explore.afd_fields import AfdFields
+from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
+from aicjax.ops.database import transfer_kinds
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
@@ -31,6 +32,8 @@ Fraction = Annotated[float, Field(gt=0, le=1)] | None
 Factor = Annotated[float, Field(gt=0)] | None
 Milliseconds = Annotated[float, Field(gt=0)]
 DatabaseMode = Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"]
+RECOMMENDING: DatabaseMode = "HYBRID"  # what recommendations take where nothing else is stated
+Words = Annotated[str | None, BeforeValidator(lambda value: ",".join(value) if isinstance(value, list) else value)]
 
 
 class _Request(ImageFields):
@@ -45,6 +48,7 @@ class _Request(ImageFields):
     )
     backend_version: str | None = None
     database_mode: DatabaseMode = "SILICON"
+    transfer_policy: Words = None
     constants: str = "reference"
     compat: Literal["default", "reference"] = "default"
     isl: Count
@@ -70,6 +74,7 @@ class _Request(ImageFields):
 
     @model_validator(mode="after")
     def _check_shared(self) -> Self:
+        transfer_kinds(self.transfer_policy)
         if self.prefix > self.isl:
             raise InputError("prefix", self.prefix, f"at most isl = {self.isl}")
         if self.nextn != 0 and self.nextn_accepted is None:
@@ -97,7 +102,7 @@ class _Request(ImageFields):
         return {part: mode for part, mode in stated.items() if mode is not None}
 
 
-class SearchRequest(_Request, EncodePoolFields):
+class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
     """One search over layouts, batches and worker counts.
 
     Attributes:
@@ -106,13 +111,15 @@ class SearchRequest(_Request, EncodePoolFields):
         total_gpus: GPU budget; needed unless a load target is given.
         backend: `trtllm`, `sglang`, `vllm`, or `auto` for all three.
         backend_version: Version of the measured tables; None is the newest.
-        database_mode: How operators without measurements are answered.
+        database_mode: How operators without measurements are answered: not at all (`SILICON`), by estimates (`HYBRID`),
+            or all operators by estimates (`EMPIRICAL`) or rooflines (`SOL`).
+        transfer_policy: What an estimate may borrow from, as in `aicjax.bind`.
         isl, osl: Prompt and output tokens of a request; `prefix` prompt tokens are cached.
         ttft, tpot: Latency limits [ms].
         request_latency: Limit on the whole request [ms]; replaces `tpot` as the limit.
         nextn, nextn_accepted: Draft tokens of a decode step and how many of them are accepted on average.
         strict_sla: Whether rows that miss the limit are dropped before the Pareto front is taken.
-        serving_mode: `agg`, `disagg`, or `auto` for both.
+        serving_mode: `agg`, `disagg`, `afd` (attention and feed-forward apart), `auto` for the first two, or `all`.
         enable_chunked_prefill: Whether a step may hold part of a prompt.
         target_request_rate, target_concurrency: Load to serve [requests/s], [requests]; at most one of them.
         inclusive_tpot: Whether reports count the first token in the time per output token.
@@ -139,7 +146,7 @@ class SearchRequest(_Request, EncodePoolFields):
     tpot: Milliseconds = 30.0
     request_latency: Milliseconds | None = None
     strict_sla: bool = False
-    serving_mode: Literal["auto", "agg", "disagg"] = "auto"
+    serving_mode: Literal["auto", "all", "agg", "disagg", "afd"] = "auto"
     enable_chunked_prefill: bool = False
     top_n: Count = 5
     inclusive_tpot: bool = False

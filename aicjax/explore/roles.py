@@ -36,6 +36,7 @@ from aicjax.models import (
     with_encoder,
     without_encoder,
 )
+from aicjax.ops.database import INTERPOLATING
 from aicjax.ops.records import OpLists
 from aicjax.serving.backends import BackendRules, load_backend
 from aicjax.serving.load import Load
@@ -63,6 +64,7 @@ class Deployment:
         constants: Empirical numbers of the engine.
         load: The requests.
         database_mode: How operators without measurements are answered.
+        transfer_policy: What an estimate may borrow from.
         attention_backend: Attention kernel to prefer.
         hosts_encoder: Whether the vision encoder runs on these workers.
         encoder_dp: Whether their ranks then share out the images, rather than slices of the encoder.
@@ -83,6 +85,7 @@ class Deployment:
     constants: Constants
     load: Load
     database_mode: str
+    transfer_policy: str | None
     attention_backend: str | None
     hosts_encoder: bool = False
     encoder_dp: bool = True
@@ -148,7 +151,8 @@ class Worker:
         if not at.hosts_encoder or images is None:
             return None
         where = at.system, at.backend, at.version
-        return encoder_times(*where, self.op_lists, images, batches, mode=at.database_mode, constants=at.constants)
+        options = {"mode": at.database_mode, "transfer_policy": at.transfer_policy, "constants": at.constants}
+        return encoder_times(*where, self.op_lists, images, batches, **options)
 
 
 def resolve_load(request: SearchRequest | EstimateRequest, model: ModelConfig) -> Load:
@@ -176,7 +180,10 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     system = load_system(request.of_role(role, "system"))
     version = resolve_version(system.name, backend, request.of_role(role, "backend_version"))
     stated, searched = request.quant_modes(role), isinstance(request, SearchRequest)
-    resolve = functools.partial(resolve_quantisation, model, system, backend, version, stated, searched=searched)
+    shared = request.database_mode in INTERPOLATING
+    resolve = functools.partial(
+        resolve_quantisation, model, system, backend, version, stated, searched=searched, shared=shared
+    )
     quantisation = resolve(role_runs_prefill=role != "decode")
     load = resolve_load(request, model)
     return Deployment(
@@ -188,11 +195,12 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         quantisation=quantisation,
         bound_formats=resolve() if role == "decode" and "fmha" not in stated else quantisation,
         stated=stated,
-        coverage=measured_exchanges(model, system, backend, version, quantisation.moe),
+        coverage=measured_exchanges(model, system, backend, version, quantisation.moe, shared=shared),
         rules=load_backend(backend),
         constants=_constants(request, backend, model, quantisation, load),
         load=load,
         database_mode=request.database_mode,
+        transfer_policy=request.transfer_policy,
         attention_backend=request.attention_backend,
         hosts_encoder=request.has_images and role != "decode" and not request.enable_epd,
         encoder_dp=request.enable_encoder_dp,

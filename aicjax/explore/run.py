@@ -15,7 +15,7 @@ from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.grid import Grid, load_grid
 from aicjax.explore.pareto import pareto_front
 from aicjax.explore.pick import order_of_engines
-from aicjax.explore.request import BACKENDS, SearchRequest
+from aicjax.explore.request import BACKENDS, RECOMMENDING, SearchRequest
 from aicjax.explore.result import SearchResult, TaskResult
 from aicjax.explore.task import Budget
 from aicjax.hardware import load_system
@@ -58,12 +58,12 @@ def recommend(request: SearchRequest | None = None, **fields: Any) -> SearchResu
 
     Args:
         request: What to search; with exactly one load target.
-        fields: Fields of a `SearchRequest` instead.
+        fields: Fields of a `SearchRequest` instead; the database mode is then `HYBRID` unless stated.
 
     Raises:
         InputError: A bad input, or no load target.
     """
-    request = SearchRequest(**fields) if request is None else request
+    request = SearchRequest(**{"database_mode": RECOMMENDING, **fields}) if request is None else request
     if not request.has_load_target:
         raise InputError("target_request_rate", None, "given, or target_concurrency instead")
     grid = load_grid(request.grid)

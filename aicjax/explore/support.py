@@ -208,6 +208,7 @@ def _bind(tried: Sequence[_Tried]) -> BoundModel | None:
         at.version,
         lists,
         mode=at.database_mode,
+        transfer_policy=at.transfer_policy,
         constants=at.constants,
         attention_backend=at.attention_backend,
     )

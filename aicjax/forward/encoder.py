@@ -54,6 +54,7 @@ def encoder_times(
     batches: ArrayLike,
     *,
     mode: str = "SILICON",
+    transfer_policy: str | None = None,
     constants: Constants | None = None,
 ) -> EncoderTimes:
     """Latency of the encoder of each layout over batches.
@@ -66,7 +67,7 @@ def encoder_times(
         op_lists: Operators of each layout, all with an encoder.
         images: Images of a request.
         batches: Requests of a batch, int [batch].
-        mode: Mode of the database.
+        mode, transfer_policy: As for `bind`.
         constants: Empirical numbers; the reference set of the backend when None.
     """
     stages = [OpLists(stage, ()) for lists in op_lists for stage in encoder_stages(lists.encoder)]
@@ -74,7 +75,7 @@ def encoder_times(
     shares = -(-np.asarray(batches, np.int64) * images.count // ranks[:, None])
     distinct, place = np.unique(shares, return_inverse=True)
     place = place.reshape(shares.shape)
-    bound = bind(system, backend, version, stages, mode=mode, constants=constants)
+    bound = bind(system, backend, version, stages, mode=mode, transfer_policy=transfer_policy, constants=constants)
     lengths = np.repeat([images.patches, images.tokens], len(distinct))
     curves = bound.evaluate(
         step_queries(context_batch=np.tile(distinct, 2), context_new=lengths, context_prefix=np.zeros_like(lengths))

@@ -7,6 +7,7 @@ from aicjax._results import InputError
 from aicjax.hardware import System
 
 MODES = ("SILICON", "HYBRID", "EMPIRICAL", "SOL")
+INTERPOLATING = ("SILICON", "HYBRID")  # modes in which tables answer by interpolation, those of other versions too
 TRANSFERS = {
     "off": (),
     "conservative": ("xshape",),
@@ -53,7 +54,7 @@ class Database:
     @property
     def interpolates(self) -> bool:
         """Whether measured tables answer by interpolation."""
-        return self.mode in ("SILICON", "HYBRID")
+        return self.mode in INTERPOLATING
 
     @property
     def estimates(self) -> bool:
