@@ -21,6 +21,7 @@ from aicjax.explore.roles import Worker
 from aicjax.explore.task import Budget, role_space
 from aicjax.forward.bound import PARTS, BoundModel, StepCurves, bind
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
+from aicjax.hardware import load_system
 from aicjax.serving.coordinates import Coordinates
 from aicjax.tables import available
 
@@ -78,7 +79,7 @@ def support(models: Iterable[str], system: str, backend: str, **inputs: Any) -> 
     Raises:
         InputError: An unknown system or field.
     """
-    if backend not in available(system) and "backend_version" not in inputs:
+    if backend not in available(load_system(system).name) and "backend_version" not in inputs:
         none = dict.fromkeys(MODES, "no measured tables")
         return [Support(model, system, backend, "", none, "tables") for model in models]
     tried = [_Tried.of(model, system=system, backend=backend, **inputs) for model in models]
