@@ -211,7 +211,7 @@ def _beaten(frame: Frame, other: Frame, ranking: Ranking) -> np.ndarray:
 
 def _at_target(frame: Frame, ranking: Ranking) -> np.ndarray:
     """Rows whose TPOT is a target to rounding [row]."""
-    return ranking.targets & (frame["tpot"] == np.round(frame["tpot"]))
+    return np.logical_and(ranking.targets, frame["tpot"] == np.round(frame["tpot"]))
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
