@@ -5,11 +5,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax._results import Provenance
 from aicjax._types import Array
-from aicjax.interp.axis import PAD_KNOT, enclosing, interval, neighbour_keys
+from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
 
 TAIL = 3  # boundary points whose median utilisation holds a token curve beyond its range
@@ -70,32 +70,31 @@ class TokenCurves(eqx.Module):
     """Latency over tokens, one curve a measured site, on shared knots.
 
     Attributes:
-        latency_ms: Latency [curve, knot]; NaN where a curve has no point.
-        lower, upper: A curve's own keys around each interval of the knots [curve, knot + 1].
+        latency_ms: Latency [curve, knot], linear between the curve's own points; meaningless outside its range.
+        collected: Whether a point was collected there [curve, knot].
         first, last: First and last collected token count of each curve [curve].
         low_utilization, high_utilization: Median utilisation of the `TAIL` points at each end [curve]; NaN when the
             end cannot be held.
     """
 
     latency_ms: Float[Array, "curve knot"]
-    lower: Int[Array, "curve interval"]
-    upper: Int[Array, "curve interval"]
+    collected: Bool[Array, "curve knot"]
     first: Float[Array, " curve"]
     last: Float[Array, " curve"]
     low_utilization: Float[Array, " curve"]
     high_utilization: Float[Array, " curve"]
 
 
-def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray) -> TokenCurves:
+def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray, *, width: int) -> TokenCurves:
     """Curves on shared knots with their end utilisations, on the host in float64.
 
     Args:
         knots: Token counts, ascending [knot].
         latency_ms: Latency [curve, knot], NaN where not collected.
         sol_ms: Roofline of the same points [curve, knot].
+        width: Number of knots to pad to, above their own number.
     """
     measured = np.isfinite(latency_ms)
-    lower, upper = neighbour_keys(measured)
     position = np.where(measured, np.arange(knots.size), -1)
     rank_up = np.cumsum(measured, axis=-1)
     rank_down = rank_up[:, -1:] - rank_up + 1
@@ -103,12 +102,17 @@ def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndar
     for rank in (rank_up, rank_down):
         tail = measured & (rank <= TAIL) & (latency_ms > 0) & (sol_ms > 0)
         ends.append(_masked_median(np.divide(sol_ms, latency_ms, out=np.full(latency_ms.shape, np.nan), where=tail)))
+    filled = np.ones(latency_ms.shape)
+    for row in np.flatnonzero(measured.any(-1)):
+        own = measured[row]
+        filled[row] = np.interp(knots, knots[own], latency_ms[row, own])
+    spare = ((0, 0), (0, width - knots.size))
+    some = measured.any(-1)
     return TokenCurves(
-        latency_ms=latency_ms.astype(np.float32),
-        lower=lower,
-        upper=upper,
-        first=knots[np.where(measured.any(-1), measured.argmax(-1), 0)].astype(np.float32),
-        last=knots[np.maximum(position.max(-1), 0)].astype(np.float32),
+        latency_ms=np.pad(filled, spare, constant_values=1.0).astype(np.float32),
+        collected=np.pad(measured, spare),
+        first=np.where(some, knots[measured.argmax(-1)], PAD_KNOT).astype(np.float32),
+        last=np.where(some, knots[position.max(-1)], -PAD_KNOT).astype(np.float32),
         low_utilization=ends[0].astype(np.float32),
         high_utilization=ends[1].astype(np.float32),
     )
@@ -129,33 +133,30 @@ def _masked_median(values: np.ndarray) -> np.ndarray:
 def token_utilization(
     curves: TokenCurves,
     knots: Float[Array, " knot"],
-    curve: Int[Array, "*shape"],
-    tokens: Float[Array, "*shape"],
-    at: Int[Array, "*shape"],
-    sol_ms: Float[Array, "*shape"],
-) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"], Int[Array, "*shape"]]:
-    """Latency and utilisation of measured curves at token counts, and how they were obtained.
+    tokens: Float[Array, "curve point"],
+    at: Int[Array, "curve point"],
+    sol_ms: Float[Array, "curve point"],
+) -> tuple[Float[Array, "curve point"], Int[Array, "curve point"]]:
+    """Utilisation of each curve at its own token counts, and how it was obtained.
+
+    Linear in latency between points; beyond the ends (and on a curve of a single point) the median utilisation of the
+    end holds.
 
     Args:
-        curves: All curves in use.
-        knots: Their shared knots.
-        curve: Which curve each query reads.
+        curves: Measured curves.
+        knots: Their shared knots, padded with at least one `PAD_KNOT`.
         tokens: Queries.
-        at: `interval(knots, tokens)`, computed once for all curves.
+        at: `interval(knots, tokens)`.
         sol_ms: Roofline of the curve's own site at the query.
-
-    Returns:
-        `(latency_ms, utilization, provenance)`: linear between points; beyond the ends (and on a curve of a single
-        point) the median utilisation of the end holds.
     """
-    low, high, weight, exact, inside = enclosing(
-        knots, pick(curves.lower, curve, at), pick(curves.upper, curve, at), tokens
-    )
-    first, second = pick(curves.latency_ms, curve, low), pick(curves.latency_ms, curve, high)
-    between = first + (second - first) * weight
-    held = jnp.where(
-        tokens < pick(curves.first, curve), pick(curves.low_utilization, curve), pick(curves.high_utilization, curve)
-    )
-    latency = jnp.where(inside, between, sol_ms / held)
-    code = jnp.where(exact, Provenance.EXACT, jnp.where(inside, Provenance.INTERPOLATED, Provenance.HELD))
-    return latency, jnp.where(inside, sol_ms / between, held), code.astype(jnp.int32)
+    low = jnp.maximum(at - 1, 0)
+    below = pick(knots, low)
+    share = (tokens - below) / (pick(knots, low + 1) - below)
+    row = jnp.arange(tokens.shape[0])[:, None]
+    first = pick(curves.latency_ms, row, low)
+    between = first + (pick(curves.latency_ms, row, low + 1) - first) * share
+    under, over = tokens < curves.first[:, None], tokens > curves.last[:, None]
+    held = jnp.where(under, curves.low_utilization[:, None], curves.high_utilization[:, None])
+    exact = (tokens == below) & pick(curves.collected, row, low)
+    code = jnp.where(under | over, Provenance.HELD, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED))
+    return jnp.where(under | over, held, sol_ms / between), code.astype(jnp.int32)

@@ -15,7 +15,7 @@ from aicjax.constants import OpConstants
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
 from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
-from aicjax.interp.sites import NEIGHBOURS, NO_SITE, choose_sites, token_segments
+from aicjax.interp.sites import NO_SITE, choose_sites, token_segments
 from aicjax.ops import scales
 from aicjax.ops.database import Database
 from aicjax.ops.gemm_estimate import GemmEstimates, bind_gemm_estimates, with_gemm_estimates
@@ -23,7 +23,9 @@ from aicjax.ops.gemm_tables import host_sol_ms, load_gemm, table_format
 from aicjax.ops.records import Gemm
 from aicjax.ops.roofline import Hardware, dtype_index, gemm_sol_ms
 
-CURVE_BUCKET = 64
+CURVE_BUCKET = 32
+KNOT_BUCKET = 16
+SEGMENT_BUCKET = 4
 
 
 class GemmRows(eqx.Module):
@@ -33,15 +35,15 @@ class GemmRows(eqx.Module):
         n, k: Shape of each product [row].
         element_bytes: Bytes per element [row].
         dtype: Position of its data type in `Hardware.peak` [row].
-        curve: Curves that answer, by segment of tokens [row, segment, neighbour]; `NO_SITE` where fewer do.
-        weight: Their weights [row, segment, neighbour].
-        measured: Whether the shape is a measured site, whose curve then answers as it is [row].
+        own: Curve of a product whose shape was measured [row]; `NO_SITE` for the others.
         estimate_sol: Whether the roofline answers where nothing measured does [row].
-        curve_n, curve_k: Shape of each curve [curve].
-        curves: The curves in use.
+        curves: A curve for each product and each measured shape that answers for it.
+        curve_n, curve_k: That shape [curve].
+        curve_row: The product [curve].
+        weight: How much a curve counts for its product, by segment of tokens [curve, segment].
         knots: Token counts that the curves share [knot].
-        breaks: Token counts at which the answering curves change [segment - 1].
-        scales: Cost of activation scales that static scales save.
+        breaks: Token counts at which the weights change [segment - 1].
+        scales: Cost of activation scales that static scales save; None when no product has them.
         estimates: What answers for the products that the curves may fail; None when nothing does.
     """
 
@@ -49,16 +51,16 @@ class GemmRows(eqx.Module):
     k: Float[Array, " row"]
     element_bytes: Float[Array, " row"]
     dtype: Int[Array, " row"]
-    curve: Int[Array, "row segment neighbour"]
-    weight: Float[Array, "row segment neighbour"]
-    measured: Bool[Array, " row"]
+    own: Int[Array, " row"]
     estimate_sol: Bool[Array, " row"]
+    curves: TokenCurves
     curve_n: Float[Array, " curve"]
     curve_k: Float[Array, " curve"]
-    curves: TokenCurves
+    curve_row: Int[Array, " curve"]
+    weight: Float[Array, "curve segment"]
     knots: Float[Array, " knot"]
     breaks: Float[Array, " breaks"]
-    scales: scales.ScaleRows
+    scales: scales.ScaleRows | None
     estimates: GemmEstimates | None
 
 
@@ -77,68 +79,57 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
     for record in records:
         system.peak(quant.GEMM[record.quant].dtype)
     modes = sorted({table_format(r.quant) for r in records}) if database.interpolates else []
-    tables = {mode: load_gemm(*database.where, mode) for mode in modes}
-    found = [t for t in tables.values() if t is not None]
-    knots = np.unique(np.concatenate([t.knots for t in found])) if found else np.ones(1)
-    breaks = np.unique(np.concatenate([token_segments(t.first, t.last) for t in found])) if found else np.ones(1)
-    segments = breaks.size + 1
-    padded_segments = -(-segments // 4) * 4
-    curve = np.full((rows, padded_segments, NEIGHBOURS), NO_SITE, np.int32)
-    weight = np.zeros((rows, padded_segments, NEIGHBOURS), np.float32)
-    is_site = np.zeros(rows, bool)
-    used: dict[tuple[str, int], int] = {}
+    tables = {mode: table for mode in modes if (table := load_gemm(*database.where, mode)) is not None}
+    knots = np.unique(np.concatenate([np.ones(1), *[t.knots for t in tables.values()]]))
+    breaks = np.unique(np.concatenate([np.ones(1), *[token_segments(t.first, t.last) for t in tables.values()]]))
+    segments = -(-(breaks.size + 1) // SEGMENT_BUCKET) * SEGMENT_BUCKET
+    own = np.full(rows, NO_SITE, np.int32)
+    answered = np.zeros(len(records), bool)
+    curves: list[tuple[int, str, int]] = []
+    weights: list[np.ndarray] = []
     for row, record in enumerate(records):
         mode = table_format(record.quant)
-        table = tables.get(mode)
-        if table is None:
+        if mode not in tables:
             continue
-        choice = choose_sites(table.sites, table.first, table.last, breaks, (record.n, record.k))
-        is_site[row] = choice.measured
-        weight[row, :segments] = choice.weight
-        for at in np.argwhere(choice.site != NO_SITE):
-            site = int(choice.site[tuple(at)])
-            curve[row][tuple(at)] = used.setdefault((mode, site), len(used))
-    answered = (weight[: len(records), :segments].sum(-1) > 0).all(-1)
-    padded = -(-max(len(used), 1) // CURVE_BUCKET) * CURVE_BUCKET
-    dense = np.full((padded, knots.size), np.nan)
-    sol = np.ones_like(dense)
-    shape = np.ones((padded, 2))
-    for (mode, site), index in used.items():
         table = tables[mode]
-        assert table is not None
-        shape[index] = table.sites[site]
-        dense[index, np.searchsorted(knots, table.knots)] = table.latency_ms[site]
-        sol[index] = host_sol_ms(system, mode, knots, *table.sites[site])
-    width = -(-knots.size // 16) * 16
-    curves = bind_token_curves(knots, dense, sol)
-    spare = ((0, 0), (0, width - knots.size))
-    curves = eqx.tree_at(
-        lambda c: (c.latency_ms, c.lower, c.upper),
-        curves,
-        (np.pad(curves.latency_ms, spare), np.pad(curves.lower, spare, "edge"), np.pad(curves.upper, spare, "edge")),
-    )
-    modes_of = [r.quant for r in records] + ["bfloat16"] * (rows - len(records))
-    pad = (0, rows - len(records))
+        choice = choose_sites(table.sites, table.first, table.last, breaks, (record.n, record.k))
+        own[row] = len(curves) if choice.measured else NO_SITE
+        answered[row] = (choice.weight.sum(-1) > 0).all()
+        for site in np.unique(choice.site[choice.site != NO_SITE]):
+            curves.append((row, mode, site))
+            weights.append(np.where(choice.site == site, choice.weight, 0.0).sum(-1))
+    count = -(-max(len(curves), 1) // CURVE_BUCKET) * CURVE_BUCKET
+    latency_ms = np.full((count, knots.size), np.nan)
+    sol_ms, shape, weight = np.ones_like(latency_ms), np.ones((count, 2)), np.zeros((count, segments))
+    curve_row = np.zeros(count, np.int32)
+    for at, (row, mode, site) in enumerate(curves):
+        table, curve_row[at] = tables[mode], row
+        shape[at], weight[at, : breaks.size + 1] = table.sites[site], weights[at]
+        latency_ms[at, np.searchsorted(knots, table.knots)] = table.latency_ms[site]
+        sol_ms[at] = host_sol_ms(system, mode, knots, *table.sites[site])
+    width = (knots.size // KNOT_BUCKET + 1) * KNOT_BUCKET
+
+    def column(values: list, padding: float, kind: type) -> np.ndarray:
+        return np.array([*values, *[padding] * (rows - len(records))], kind)
+
+    def falls_back(record: Gemm) -> bool:
+        return record.below_grid_sol and not database.estimates and table_format(record.quant) in tables
+
+    forms = [quant.GEMM[record.quant] for record in records]
     return GemmRows(
-        n=np.pad([float(r.n) for r in records], pad, constant_values=1).astype(np.float32),
-        k=np.pad([float(r.k) for r in records], pad, constant_values=1).astype(np.float32),
-        element_bytes=np.array([quant.GEMM[m].bytes for m in modes_of], np.float32),
-        dtype=np.array([dtype_index(quant.GEMM[m].dtype) for m in modes_of], np.int32),
-        curve=curve,
-        weight=weight,
-        measured=is_site,
-        estimate_sol=np.pad(
-            [
-                r.below_grid_sol and not database.estimates and tables.get(table_format(r.quant)) is not None
-                for r in records
-            ],
-            pad,
-        ).astype(bool),
+        n=column([record.n for record in records], 1, np.float32),
+        k=column([record.k for record in records], 1, np.float32),
+        element_bytes=column([form.bytes for form in forms], 1, np.float32),
+        dtype=column([dtype_index(form.dtype) for form in forms], 0, np.int32),
+        own=own,
+        estimate_sol=column([falls_back(record) for record in records], False, np.bool_),
+        curves=bind_token_curves(knots, latency_ms, sol_ms, width=width),
         curve_n=shape[:, 0].astype(np.float32),
         curve_k=shape[:, 1].astype(np.float32),
-        curves=curves,
+        curve_row=curve_row,
+        weight=weight.astype(np.float32),
         knots=np.pad(knots.astype(np.float32), (0, width - knots.size), constant_values=PAD_KNOT),
-        breaks=np.pad(breaks.astype(np.float32), (0, padded_segments - segments), constant_values=PAD_KNOT),
+        breaks=np.pad(breaks.astype(np.float32), (0, segments - breaks.size - 1), constant_values=PAD_KNOT),
         scales=scales.bind_scales(database, records, rows=rows),
         estimates=bind_gemm_estimates(database, records, answered, rows=rows),
     )
@@ -172,36 +163,32 @@ def gemm_latency(
         hardware: Peaks and bandwidths.
         constants: Operator constants.
     """
-    at = interval(rows.knots, tokens)
-    segment = interval(rows.breaks, tokens)
     count = tokens[transform]
     sol = gemm_sol(rows, count, hardware, constants)
-    index = jnp.arange(rows.n.shape[0])[:, None]
-    curve = pick(rows.curve, index, segment[transform])
-    weight = pick(rows.weight, index, segment[transform])
-    safe = jnp.maximum(curve, 0)
-    peak = hardware.peak[rows.dtype][:, None, None]
-    each = jnp.broadcast_to(count[..., None], curve.shape)
-    site_sol = gemm_sol_ms(
-        each,
-        pick(rows.curve_n, safe),
-        pick(rows.curve_k, safe),
-        rows.element_bytes[:, None, None],
-        peak,
-        hardware.mem_bw,
-    )
-    located = jnp.broadcast_to(at[transform][..., None], curve.shape)
-    latency, utilization, code = token_utilization(rows.curves, rows.knots, safe, each, located, site_sol)
-    usable = (curve != NO_SITE) & jnp.isfinite(utilization) & (utilization > 0)
-    weight = jnp.where(usable, weight, 0.0)
-    total = jnp.sum(weight, -1)
-    mean = jnp.sum(weight * jnp.where(usable, utilization, 0.0), -1) / jnp.where(total > 0, total, 1.0)
-    own = rows.measured[:, None]
-    value = jnp.where(own, latency[..., 0], sol / jnp.where(mean > 0, mean, 1.0))
-    code = jnp.where(own, code[..., 0], Provenance.TRANSFERRED)
+    total, mean, code = _utilization(rows, transform, tokens, hardware)
     found = (total > 0) & (mean > 0)
-    value = jnp.where(found, value, jnp.where(rows.estimate_sol[:, None], sol, jnp.nan))
-    code = jnp.where(found, code, jnp.where(rows.estimate_sol[:, None], Provenance.SOL, Provenance.MISSING))
+    spare = rows.estimate_sol[:, None]
+    value = jnp.where(found, sol / jnp.where(found, mean, 1.0), jnp.where(spare, sol, jnp.nan))
+    code = jnp.where(found, code, jnp.where(spare, Provenance.SOL, Provenance.MISSING))
     if rows.estimates is not None:
         value, code = with_gemm_estimates(rows.estimates, count, sol, value, code, constants)
-    return scales.without_scale_cost(rows.scales, count, sol, value, code)
+    if rows.scales is not None:
+        value, code = scales.without_scale_cost(rows.scales, count, sol, value, code)
+    return value, code
+
+
+def _utilization(rows: GemmRows, transform, tokens, hardware: Hardware):
+    """Weights that answer for each product, their mean utilisation, and how it was obtained [row, point]."""
+    owner = jnp.asarray(rows.curve_row)
+    reads = transform[owner]
+    at, segment = interval(rows.knots, tokens)[reads], interval(rows.breaks, tokens)[reads]
+    count, form = tokens[reads], (rows.element_bytes[owner][:, None], hardware.peak[rows.dtype[owner]][:, None])
+    sol = gemm_sol_ms(count, rows.curve_n[:, None], rows.curve_k[:, None], *form, hardware.mem_bw)
+    utilization, code = token_utilization(rows.curves, rows.knots, count, at, sol)
+    weight = jnp.where(utilization > 0, pick(rows.weight, jnp.arange(owner.shape[0])[:, None], segment), 0.0)
+    summed = (owner == jnp.arange(rows.n.shape[0])[:, None]).astype(weight.dtype)
+    total = jnp.matmul(summed, weight, precision="highest")
+    mean = jnp.matmul(summed, weight * jnp.where(utilization > 0, utilization, 0.0), precision="highest")
+    own = code[jnp.maximum(rows.own, 0)]
+    code = jnp.where((rows.own != NO_SITE)[:, None], own, Provenance.TRANSFERRED)
+    return total, mean / jnp.where(total > 0, total, 1.0), code

@@ -73,8 +73,10 @@ class ScaleRows(eqx.Module):
     estimates: ScaleEstimates | None
 
 
-def bind_scales(database: Database, records: Sequence[Gemm], *, rows: int) -> ScaleRows:
-    """Scale curves for `records`, padded to `rows`. A static product without a table has NaN cost."""
+def bind_scales(database: Database, records: Sequence[Gemm], *, rows: int) -> ScaleRows | None:
+    """Scale curves for `records`, padded to `rows`; None when no product is static. One without a table has NaN cost."""
+    if all(record.quant != STATIC for record in records):
+        return None
     static = np.array([r.quant == STATIC for r in records] + [False] * (rows - len(records)), bool)
     applied = static & np.array([r.low_precision_input for r in records] + [False] * (rows - len(records)), bool)
     k = np.array([float(r.k) for r in records] + [1.0] * (rows - len(records)))
