@@ -7,6 +7,7 @@ mask.
 """
 
 import enum
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,6 @@ class AggPoints:
         seq_per_s: Requests per second of a worker.
         memory_bytes: Memory of one GPU.
         verdict: Codes of `Verdict`.
-        outcome: Codes of `Outcome`, int8.
         encoder: Times of the vision encoder, in the latencies; None without one.
         encoder_bytes: Its part of the memory.
     """
@@ -62,9 +62,13 @@ class AggPoints:
     seq_per_s: NDArray[np.float64]
     memory_bytes: NDArray[np.float64]
     verdict: NDArray[np.int8]
-    outcome: NDArray[np.int8]
     encoder: EncoderTimes | None = None
     encoder_bytes: NDArray[np.float64] | float = 0.0
+
+    @functools.cached_property
+    def outcome(self) -> NDArray[np.int8]:
+        """What the search makes of each point: codes of `Outcome`."""
+        return outcomes(self.load, self.plan, ~np.isfinite(self.request_latency_ms), self.verdict)
 
     @property
     def gpus(self) -> Ints:

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from aicjax._units import GIB, MS_PER_S
 from aicjax.explore import columns
 from aicjax.explore import frame as frames
-from aicjax.explore.agg_points import AggPoints, outcomes
+from aicjax.explore.agg_points import AggPoints
 from aicjax.explore.frame import Frame
 from aicjax.explore.identity import identity, layout_columns
 from aicjax.explore.roles import Worker
-from aicjax.forward.bound import StepCurves, point_bucket
+from aicjax.forward.bound import StepCurves
+from aicjax.interp.counts import config_bucket, point_bucket
 from aicjax.serving.agg import AggCurves, AggEstimate, AggGather, AggSetting, agg_points
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.encoder import after_encoder
@@ -113,7 +114,6 @@ def sweep_points(
         **estimate._asdict(),
         memory_bytes=grid(split.total_bytes),
         verdict=verdict,
-        outcome=outcomes(load, plan, ~np.isfinite(estimate.request_latency_ms), verdict),
         encoder=encoder,
         encoder_bytes=grid(split.encoder_bytes),
     )
@@ -171,7 +171,7 @@ def _estimates(sweep: AggSweep, curves: StepCurves, rows: Sequence[int]) -> AggE
     deployment, plan = sweep.worker.deployment, sweep.plan
     load = deployment.load
     batches, budgets = plan.batch.shape
-    config_pad = point_bucket(len(rows)) - len(rows)
+    config_pad = config_bucket(len(rows)) - len(rows)
     batch_pad, ctx_pad = point_bucket(batches) - batches, point_bucket(budgets) - budgets
 
     def curve(places: Places, pad: int | None = None) -> NDArray[np.float32]:

@@ -9,13 +9,12 @@ import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.forward.steps import Weights
+from aicjax.interp.counts import config_bucket
 from aicjax.ops.composites import chains
 from aicjax.ops.database import Database
 from aicjax.ops.kinds import SEQUENCE_RECORDS
 from aicjax.ops.records import OpLists
 from aicjax.ops.tokens import distinct
-
-CONFIG_BUCKET = 4
 
 Runs = tuple[tuple[int, float], ...]
 
@@ -109,7 +108,7 @@ def part_operators(database: Database, lists: OpLists) -> list[Part]:
 
 def part_weights(layouts: Sequence[tuple[Operator, ...]], rows: int) -> Weights:
     """How often each row runs in one part of each layout, the config axis padded."""
-    configs = -(-len(layouts) // CONFIG_BUCKET) * CONFIG_BUCKET
+    configs = config_bucket(len(layouts))
     overlaps = max(sum(len(op.sides) > 1 for op in layout) for layout in layouts)
     width = max([len(op.sides) for layout in layouts for op in layout] + [2])
     runs, sides = np.zeros((configs, rows)), np.zeros((overlaps, width, configs, rows))

@@ -8,6 +8,7 @@ from jaxtyping import Int, Shaped
 from aicjax._types import Array
 
 LEAST_POINTS = 16
+CONFIG_BUCKET = 4
 
 
 def pick(values: Shaped[Array, "..."], *index: Int[Array, "..."]) -> Shaped[Array, "..."]:
@@ -31,3 +32,8 @@ def point_bucket(points: int) -> int:
     if points > 1024:
         return -(-points // 1024) * 1024
     return max(LEAST_POINTS, 1 << max(points - 1, 0).bit_length())
+
+
+def config_bucket(configs: int) -> int:
+    """Length to which an axis of layouts is padded: short, since every coordinate has it."""
+    return -(-configs // CONFIG_BUCKET) * CONFIG_BUCKET

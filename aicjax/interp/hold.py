@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from aicjax._types import Array
 
 ANCHORS = 4  # points that hold a query; the next one sets the radius
-CANDIDATES = 128  # points kept for a block whose queries are close together
+CANDIDATES = 32  # points kept for a block whose queries are close together
 HOLD_BLOCK = 64  # queries that share one decision whether anything must be held
 FAR_LOG2 = np.float32(1e6)  # log coordinate of a padded point: never near
 TIE = 1e-5  # relative distance below which two points count as equally near (float32 rounding of log2)
@@ -50,7 +50,7 @@ def held_utilization(stacks: Sequence[Held]) -> list[Float[Array, "row point"]]:
     nothing is needed is skipped: most are.
     """
     axes = max(len(stack.places) for stack in stacks)
-    leaves = max(stack.leaf_utilization.shape[1] for stack in stacks)
+    leaves = max(CANDIDATES, *[stack.leaf_utilization.shape[1] for stack in stacks])
     parts = [_tasks(stack, axes, leaves) for stack in stacks]
     leaf_log2, leaf_utilization, place, needed = (jnp.concatenate(x) for x in zip(*parts, strict=True))
     rows = [stack.needed.shape[0] for stack in stacks]
@@ -98,41 +98,34 @@ def _block_utilization(leaf_log2, leaf_utilization, place):
     low, high = leaf - place.max(1, keepdims=True), place.min(1, keepdims=True) - leaf
     gap_sq = offset_sq + jnp.sum(jnp.maximum(jnp.maximum(low, high), 0.0) ** 2, 0)
     reach_sq = offset_sq + jnp.sum(jnp.minimum(low, high) ** 2, 0)
-    kept = gap_sq <= _radius_sq(reach_sq) * (1 + TIE)
-    slot = jnp.where(kept, jnp.cumsum(kept) - 1, CANDIDATES)
-    candidate = jnp.full((CANDIDATES,), kept.size, slot.dtype).at[slot].set(jnp.arange(kept.size), mode="drop")
-
-    def among(leaves, utilization):
-        return jax.vmap(lambda query: _nearest_utilization(leaves, utilization, query), in_axes=1)(place)
+    closest, candidate = jax.lax.top_k(-gap_sq, CANDIDATES)
+    # Any five points bound the distance; those of least gap do so closely.
+    bound_sq = -jnp.min(jax.lax.top_k(-reach_sq[candidate], ANCHORS + 1)[0])
 
     def some():
-        near = leaf_log2.at[:, candidate].get(mode="fill", fill_value=FAR_LOG2)
-        return among(near, leaf_utilization.at[candidate].get(mode="fill", fill_value=0.0))
+        return _nearest(leaf_log2[:, candidate], leaf_utilization[candidate], place)
 
-    return jax.lax.cond(jnp.sum(kept) <= CANDIDATES, some, lambda: among(leaf_log2, leaf_utilization))
-
-
-def _radius_sq(distance_sq):
-    """Square of the distance that at least five points, ties included, do not exceed."""
-
-    def farther(_, rung):
-        reached = jnp.sum(distance_sq <= rung, dtype=jnp.int32) > ANCHORS
-        return jnp.where(reached, rung, jnp.min(jnp.where(distance_sq > rung, distance_sq, FAR_LOG2**2)))
-
-    return jax.lax.fori_loop(0, ANCHORS, farther, jnp.min(distance_sq))
+    enough = -jnp.min(closest) > bound_sq * (1 + TIE)
+    return _mean(*jax.lax.cond(enough, some, lambda: _nearest(leaf_log2, leaf_utilization, place)))
 
 
-def _nearest_utilization(leaf_log2, leaf_utilization, place):
-    """Weighted mean utilisation of the points nearest to one query; NaN when there is none."""
-    distance_sq = leaf_log2[0] ** 2 + jnp.sum((leaf_log2[1:] - place[:, None]) ** 2, 0)
-    distance, radius = jnp.sqrt(distance_sq + 1e-20), jnp.sqrt(_radius_sq(distance_sq))
-    measured = leaf_utilization > 0
+def _nearest(leaf_log2, leaf_utilization, place):
+    """Squared distance, ascending, and utilisation of the nearest points of each query [query, ANCHORS + 1]."""
+    distance_sq = leaf_log2[0] ** 2 + jnp.sum((leaf_log2[1:, None] - place[..., None]) ** 2, 0)
+    closeness, point = jax.lax.top_k(-distance_sq, ANCHORS + 1)
+    return -closeness, leaf_utilization[point]
+
+
+def _mean(distance_sq, utilization):
+    """Weighted mean utilisation of the nearest points of each query; NaN when there is none."""
+    distance = jnp.sqrt(distance_sq + 1e-20)
+    radius = jnp.max(distance, 1, keepdims=True)
     # Fewer points than anchors: the radius reaches the padding, and plain inverse squares weigh the points.
     few = radius >= FAR_LOG2 / 2
     gap = jnp.where(radius - distance > TIE * radius, radius - distance, 0.0)
     weight = jnp.where(few, 1.0 / (distance**2 + 1e-12), (gap / (radius * distance + 1e-12)) ** 2)
-    tied = jnp.sum(jnp.where(measured, weight, 0.0)) <= 0
-    weight = jnp.where(tied, (distance <= radius * (1 + TIE)).astype(weight.dtype), weight)
-    weight = jnp.where(measured, weight, 0.0)
-    total = jnp.sum(weight)
-    return jnp.where(total > 0, jnp.sum(weight * leaf_utilization) / jnp.where(total > 0, total, 1.0), jnp.nan)
+    weight = jnp.where(utilization > 0, weight, 0.0)
+    tied = jnp.sum(weight, 1, keepdims=True) <= 0  # all on the radius: they count alike
+    weight = jnp.where(tied & (utilization > 0), 1.0, weight)
+    total = jnp.sum(weight, 1)
+    return jnp.where(total > 0, jnp.sum(weight * utilization, 1) / jnp.where(total > 0, total, 1.0), jnp.nan)

@@ -74,7 +74,10 @@ class ScaleRows(eqx.Module):
 
 
 def bind_scales(database: Database, records: Sequence[Gemm], *, rows: int) -> ScaleRows | None:
-    """Scale curves for `records`, padded to `rows`; None when no product is static. One without a table has NaN cost."""
+    """Scale curves for `records`, padded to `rows`; None when no product is static.
+
+    The cost of a static product without a table is NaN.
+    """
     if all(record.quant != STATIC for record in records):
         return None
     static = np.array([r.quant == STATIC for r in records] + [False] * (rows - len(records)), bool)

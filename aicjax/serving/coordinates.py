@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collects the coordinates at which several estimates need step times, so that one compiled call answers them all."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from aicjax.forward.bound import COORDINATES, StepCurves, step_queries
 from aicjax.forward.steps import StepQueries
 
-_DENSE_SPAN = 1 << 22  # combinations up to which a table of all of them is quicker than sorting
+_DENSE_SPAN = 1 << 22  # counts up to which a table of all of them is quicker than sorting
 
 
 class Places(NamedTuple):
@@ -72,32 +71,36 @@ class Coordinates:
         return step_queries(**groups)
 
     def _add(self, part: str, *columns: ArrayLike) -> Places:
-        arrays = np.broadcast_arrays(*(np.asarray(column, np.int64) for column in columns))
-        distinct, index = _distinct([array.ravel() for array in arrays])
+        distinct, index = _distinct([np.asarray(column, np.int64) for column in columns])
         start = self._sizes[part]
         self._sizes[part] = stop = start + distinct.shape[1]
         self._blocks[part].append(distinct)
-        return Places(part, start, stop, index.reshape(arrays[0].shape).astype(np.int32))
+        return Places(part, start, stop, index.astype(np.int32))
 
 
 def _distinct(columns: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct tuples of the columns in ascending order [column, distinct], and which of them each row is [row]."""
-    widths = [int(column.max()) + 1 if column.size else 1 for column in columns]
-    key = columns[0]
-    for column, width in zip(columns[1:], widths[1:], strict=True):
-        key = key * width + column
-    if (span := math.prod(widths)) <= _DENSE_SPAN:
-        present = np.zeros(span, bool)
-        present[key] = True
-        distinct = np.flatnonzero(present)
-        place = np.zeros(span, np.int64)
-        place[distinct] = np.arange(distinct.size)
-        index = place[key]
-    else:
-        distinct, index = np.unique(key, return_inverse=True)
-    parts = []
-    rest = distinct
-    for width in reversed(widths[1:]):
-        rest, part = np.divmod(rest, width)
-        parts.append(part)
-    return np.stack([rest, *reversed(parts)]), index
+    """Distinct tuples of the columns in ascending order [column, distinct], and where each is found [...].
+
+    The shape is that to which the columns broadcast; values that repeat along it are looked at once.
+    """
+    parts = [_unique(column) for column in columns]
+    key = parts[0][1]
+    for values, index in parts[1:]:
+        key = key * values.size + index
+    rest, index = _unique(key)
+    picked = []
+    for values, _ in reversed(parts):
+        rest, at = np.divmod(rest, values.size)
+        picked.append(values[at])
+    return np.stack(picked[::-1]), index
+
+
+def _unique(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct counts, ascending, and which of them each is; by a table of all counts where sorting is slower."""
+    span = int(counts.max(initial=-1)) + 1
+    if span > _DENSE_SPAN:
+        values, index = np.unique(counts, return_inverse=True)
+        return values, index.reshape(counts.shape)
+    present = np.zeros(span, bool)
+    present[counts] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[counts]

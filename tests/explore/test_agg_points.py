@@ -78,7 +78,6 @@ def stored_points(search: str) -> AggPoints:
         seq_per_s=full("seq/s"),
         memory_bytes=np.zeros(shape),
         verdict=verdict,
-        outcome=outcome,
     )
 
 
@@ -132,7 +131,7 @@ def points_of(rows: list[list[tuple[int, int, int]]], osl: int = 10) -> AggPoint
     ttft, tpot, rate = (np.array([[[row[i] for row in layout]] for layout in rows], float) for i in range(3))
     return AggPoints(
         load, plan, tuple(Parallel(tp=2**i) for i in range(len(rows))), ttft, tpot, ttft, rate, ttft,
-        np.zeros(ttft.shape, np.int8), np.zeros(ttft.shape, np.int8),
+        np.zeros(ttft.shape, np.int8),
     )  # fmt: skip
 
 
