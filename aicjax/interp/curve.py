@@ -136,8 +136,8 @@ def token_utilization(
     tokens: Float[Array, "curve point"],
     at: Int[Array, "curve point"],
     sol_ms: Float[Array, "curve point"],
-) -> tuple[Float[Array, "curve point"], Int[Array, "curve point"]]:
-    """Utilisation of each curve at its own token counts, and how it was obtained.
+) -> tuple[Float[Array, "curve point"], Float[Array, "curve point"], Int[Array, "curve point"]]:
+    """Latency and utilisation of each curve at its own token counts, and how they were obtained.
 
     Linear in latency between points; beyond the ends (and on a curve of a single point) the median utilisation of the
     end holds.
@@ -155,8 +155,13 @@ def token_utilization(
     row = jnp.arange(tokens.shape[0])[:, None]
     first = pick(curves.latency_ms, row, low)
     between = first + (pick(curves.latency_ms, row, low + 1) - first) * share
-    under, over = tokens < curves.first[:, None], tokens > curves.last[:, None]
+    under = tokens < curves.first[:, None]
+    outside = under | (tokens > curves.last[:, None])
     held = jnp.where(under, curves.low_utilization[:, None], curves.high_utilization[:, None])
     exact = (tokens == below) & pick(curves.collected, row, low)
-    code = jnp.where(under | over, Provenance.HELD, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED))
-    return jnp.where(under | over, held, sol_ms / between), code.astype(jnp.int32)
+    code = jnp.where(outside, Provenance.HELD, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED))
+    return (
+        jnp.where(outside, sol_ms / held, between),
+        jnp.where(outside, held, sol_ms / between),
+        code.astype(jnp.int32),
+    )

@@ -165,10 +165,10 @@ def gemm_latency(
     """
     count = tokens[transform]
     sol = gemm_sol(rows, count, hardware, constants)
-    total, mean, code = _utilization(rows, transform, tokens, hardware)
-    found = (total > 0) & (mean > 0)
-    spare = rows.estimate_sol[:, None]
-    value = jnp.where(found, sol / jnp.where(found, mean, 1.0), jnp.where(spare, sol, jnp.nan))
+    own_ms, mean, code = _from_curves(rows, transform, tokens, hardware)
+    value = jnp.where((rows.own != NO_SITE)[:, None], own_ms, sol / jnp.where(mean > 0, mean, 1.0))
+    found, spare = mean > 0, rows.estimate_sol[:, None]
+    value = jnp.where(found, value, jnp.where(spare, sol, jnp.nan))
     code = jnp.where(found, code, jnp.where(spare, Provenance.SOL, Provenance.MISSING))
     if rows.estimates is not None:
         value, code = with_gemm_estimates(rows.estimates, count, sol, value, code, constants)
@@ -177,18 +177,21 @@ def gemm_latency(
     return value, code
 
 
-def _utilization(rows: GemmRows, transform, tokens, hardware: Hardware):
-    """Weights that answer for each product, their mean utilisation, and how it was obtained [row, point]."""
+def _from_curves(rows: GemmRows, transform, tokens, hardware: Hardware):
+    """Latency on each product's own curve, mean utilisation of all its curves (0 without any), and how it was obtained,
+    [row, point] each.
+    """
     owner = jnp.asarray(rows.curve_row)
     reads = transform[owner]
     at, segment = interval(rows.knots, tokens)[reads], interval(rows.breaks, tokens)[reads]
     count, form = tokens[reads], (rows.element_bytes[owner][:, None], hardware.peak[rows.dtype[owner]][:, None])
     sol = gemm_sol_ms(count, rows.curve_n[:, None], rows.curve_k[:, None], *form, hardware.mem_bw)
-    utilization, code = token_utilization(rows.curves, rows.knots, count, at, sol)
-    weight = jnp.where(utilization > 0, pick(rows.weight, jnp.arange(owner.shape[0])[:, None], segment), 0.0)
+    latency, utilization, code = token_utilization(rows.curves, rows.knots, count, at, sol)
+    usable = utilization > 0
+    weight = jnp.where(usable, pick(rows.weight, jnp.arange(owner.shape[0])[:, None], segment), 0.0)
     summed = (owner == jnp.arange(rows.n.shape[0])[:, None]).astype(weight.dtype)
     total = jnp.matmul(summed, weight, precision="highest")
-    mean = jnp.matmul(summed, weight * jnp.where(utilization > 0, utilization, 0.0), precision="highest")
-    own = code[jnp.maximum(rows.own, 0)]
-    code = jnp.where((rows.own != NO_SITE)[:, None], own, Provenance.TRANSFERRED)
-    return total, mean / jnp.where(total > 0, total, 1.0), code
+    mean = jnp.matmul(summed, weight * jnp.where(usable, utilization, 0.0), precision="highest")
+    own = jnp.maximum(rows.own, 0)
+    code = jnp.where((rows.own != NO_SITE)[:, None], code[own], Provenance.TRANSFERRED)
+    return latency[own], mean / jnp.where(total > 0, total, 1.0), code

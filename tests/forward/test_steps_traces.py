@@ -57,7 +57,6 @@ def test_same_model_bound_again_compiles_nothing(evaluated):
         (MODEL, "h100_sxm", "trtllm"),
         (MODEL, "b200_sxm", "trtllm"),
         (MODEL, "h200_sxm", "sglang"),
-        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "h200_sxm", "trtllm"),
         ("Qwen/Qwen3-8B", "h200_sxm", "trtllm"),
         ("meta-llama/Meta-Llama-3.1-70B", "h200_sxm", "trtllm"),
         ("Qwen/Qwen3-32B", "h100_sxm", "sglang"),
@@ -65,6 +64,13 @@ def test_same_model_bound_again_compiles_nothing(evaluated):
 )
 def test_another_model_system_or_backend_compiles_nothing(evaluated, model, system, backend):
     assert_compiles_nothing(bound(model, system, backend))
+
+
+def test_static_scales_compile_once():
+    """They are operators of their own, so models with and without them are two programs."""
+    static = "Qwen/Qwen3-32B-FP8-Static-PerTensor"
+    bound(static).evaluate(queries())
+    assert_compiles_nothing(bound(static, "h100_sxm"))
 
 
 def test_other_layouts_compile_nothing(evaluated):
