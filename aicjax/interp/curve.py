@@ -136,8 +136,8 @@ def token_utilization(
     tokens: Float[Array, "curve point"],
     at: Int[Array, "curve point"],
     sol_ms: Float[Array, "curve point"],
-) -> tuple[Float[Array, "curve point"], Float[Array, "curve point"], Int[Array, "curve point"]]:
-    """Latency and utilisation of each curve at its own token counts, and how they were obtained.
+) -> tuple[Float[Array, "curve point"], Int[Array, "curve point"]]:
+    """Utilisation of each curve at its own token counts, and how it was obtained.
 
     Linear in latency between points; beyond the ends (and on a curve of a single point) the median utilisation of the
     end holds.
@@ -160,8 +160,4 @@ def token_utilization(
     held = jnp.where(under, curves.low_utilization[:, None], curves.high_utilization[:, None])
     exact = (tokens == below) & pick(curves.collected, row, low)
     code = jnp.where(outside, Provenance.HELD, jnp.where(exact, Provenance.EXACT, Provenance.INTERPOLATED))
-    return (
-        jnp.where(outside, sol_ms / held, between),
-        jnp.where(outside, held, sol_ms / between),
-        code.astype(jnp.int32),
-    )
+    return jnp.where(outside, held, sol_ms / between), code.astype(jnp.int32)

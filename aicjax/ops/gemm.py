@@ -165,10 +165,12 @@ def gemm_latency(
     """
     count = tokens[transform]
     sol = gemm_sol(rows, count, hardware, constants)
-    own_ms, mean, code = _from_curves(rows, transform, tokens, hardware)
-    value = jnp.where((rows.own != NO_SITE)[:, None], own_ms, sol / jnp.where(mean > 0, mean, 1.0))
+    at = interval(rows.knots, tokens)
+    mean, code = _from_curves(rows, transform, tokens, at, hardware)
     found, spare = mean > 0, rows.estimate_sol[:, None]
-    value = jnp.where(found, value, jnp.where(spare, sol, jnp.nan))
+    value = jnp.where(found, sol / jnp.where(found, mean, 1.0), jnp.where(spare, sol, jnp.nan))
+    collected = pick(rows.curves.latency_ms, jnp.maximum(rows.own, 0)[:, None], jnp.maximum(at - 1, 0)[transform])
+    value = jnp.where(found & (code == Provenance.EXACT), collected, value)
     code = jnp.where(found, code, jnp.where(spare, Provenance.SOL, Provenance.MISSING))
     if rows.estimates is not None:
         value, code = with_gemm_estimates(rows.estimates, count, sol, value, code, constants)
@@ -177,21 +179,18 @@ def gemm_latency(
     return value, code
 
 
-def _from_curves(rows: GemmRows, transform, tokens, hardware: Hardware):
-    """Latency on each product's own curve, mean utilisation of all its curves (0 without any), and how it was obtained,
-    [row, point] each.
-    """
+def _from_curves(rows: GemmRows, transform, tokens, at, hardware: Hardware):
+    """Mean utilisation of the curves of each product, 0 without any, and how it was obtained [row, point]."""
     owner = jnp.asarray(rows.curve_row)
     reads = transform[owner]
-    at, segment = interval(rows.knots, tokens)[reads], interval(rows.breaks, tokens)[reads]
+    segment = interval(rows.breaks, tokens)[reads]
     count, form = tokens[reads], (rows.element_bytes[owner][:, None], hardware.peak[rows.dtype[owner]][:, None])
     sol = gemm_sol_ms(count, rows.curve_n[:, None], rows.curve_k[:, None], *form, hardware.mem_bw)
-    latency, utilization, code = token_utilization(rows.curves, rows.knots, count, at, sol)
+    utilization, code = token_utilization(rows.curves, rows.knots, count, at[reads], sol)
     usable = utilization > 0
     weight = jnp.where(usable, pick(rows.weight, jnp.arange(owner.shape[0])[:, None], segment), 0.0)
     summed = (owner == jnp.arange(rows.n.shape[0])[:, None]).astype(weight.dtype)
     total = jnp.matmul(summed, weight, precision="highest")
     mean = jnp.matmul(summed, weight * jnp.where(usable, utilization, 0.0), precision="highest")
-    own = jnp.maximum(rows.own, 0)
-    code = jnp.where((rows.own != NO_SITE)[:, None], code[own], Provenance.TRANSFERRED)
-    return latency[own], mean / jnp.where(total > 0, total, 1.0), code
+    code = jnp.where((rows.own != NO_SITE)[:, None], code[jnp.maximum(rows.own, 0)], Provenance.TRANSFERRED)
+    return mean / jnp.where(total > 0, total, 1.0), code
