@@ -87,6 +87,11 @@ class Compat:
         here="it has the layouts of a dense model",
         why="Gemma-4-31B runs on every engine, but every search for it fails",
     )
+    experts_read_per_routed_token: bool = _quirk(
+        there="The roofline of routed experts reads one expert for each routed token, up to all of them",
+        here="it reads those expected to be hit under uniform routing, E (1 - (1 - k / E)^n)",
+        why="16 tokens that each choose 8 of 128 experts hit 82, not all; it matters where rooflines answer",
+    )
     compressed_gather_on_one_sm: bool = _quirk(
         there="TensorRT-LLM gathers tokens in the format of the experts on compute capability 10.0 alone, not on B300",
         here="10.0 and newer do",

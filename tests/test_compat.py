@@ -18,7 +18,7 @@ from aicjax.explore.static_sweep import StaticPoints, plan_static_sweep, static_
 from aicjax.forward.kv_curve import KvCurve
 from aicjax.hardware import load_system
 from aicjax.models import LargeEp, Parallel, Quantisation, kv_cache, load_model, op_lists, resolve_quantisation
-from aicjax.ops.records import AllReduce, ContextMla, Gemm, MoeDispatch, OpLists
+from aicjax.ops.records import AllReduce, ContextMla, Gemm, Moe, MoeDispatch, OpLists
 from aicjax.serving.coordinates import Coordinates
 
 SWITCHES = [switch.name for switch in dataclasses.fields(Compat)]
@@ -220,6 +220,12 @@ def test_searched_layers_have_the_heads_that_they_state():
     name = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
     assert cached_bytes(name, DEFAULT) == 49 * 2 * 2 * 8 * 128 * LENGTH
     assert cached_bytes(name, only("searched_layers_without_kv")) == 0
+
+
+def test_rooflines_read_the_experts_that_are_hit():
+    for compat, expected in ((DEFAULT, True), (only("experts_read_per_routed_token"), False)):
+        ops = lists("Qwen/Qwen3-30B-A3B", compat).context
+        assert {op.expected for op in ops if isinstance(op, Moe)} == {expected}
 
 
 def test_tokens_are_gathered_compressed_from_blackwell_on():

@@ -93,7 +93,7 @@ def moe_load(record: Moe) -> ExpertLoad:
     shape = ExpertShape(
         record.topk, record.num_experts, record.hidden_size, record.inter_size, record.moe_tp, record.moe_ep
     )
-    return ExpertLoad(shape, record.quant, record.gated)
+    return ExpertLoad(shape, record.quant, record.gated, expected=record.expected)
 
 
 def bind_moe(database: Database, records: Sequence[Moe], *, rows: int) -> MoeRows:

@@ -8,7 +8,10 @@ from aicjax import quant
 
 @dataclass(frozen=True)
 class Moe:
-    """Routed experts of a layer, sharded over `moe_tp` x `moe_ep` GPUs; tokens of all `attention_dp` ranks meet."""
+    """Routed experts of a layer, sharded over `moe_tp` x `moe_ep` GPUs; tokens of all `attention_dp` ranks meet.
+
+    Its roofline reads as many experts as there are routed tokens, or those `expected` to be hit.
+    """
 
     name: str
     scale: float
@@ -24,6 +27,7 @@ class Moe:
     gated: bool = True
     eplb: bool = False
     context: bool = True
+    expected: bool = False
     seq_split: int = 1
 
     @property

@@ -127,6 +127,7 @@ def experts(
         distribution=load,
         gated=gated,
         context=context,
+        expected=not model.compat.experts_read_per_routed_token,
     )
 
 
