@@ -117,18 +117,18 @@ def test_configs_and_points_broadcast():
 
 
 @pytest.mark.parametrize(("kv", "per_token"), [("bfloat16", 131072), ("fp8", 65536)])
-def test_kv_bytes_per_token(kv, per_token):  # U01: 32 layers, 8 heads of 128
+def test_kv_bytes_per_token(kv, per_token):  # 32 layers, 8 heads of 128
     memory = worker(kvcache=kv)
     assert memory.kv_curve.bytes(1)[0, 0] == per_token
     assert memory.weights_bytes[0] == worker().weights_bytes[0]
 
 
-def test_an_8_bit_cache_holds_twice_the_tokens():  # U01
+def test_an_8_bit_cache_holds_twice_the_tokens():
     held = [kv_capacity(worker(kvcache=kv), 8192, 0.9).tokens[0] for kv in ("bfloat16", "fp8")]
     assert abs(held[1] - 2 * held[0]) <= 1
 
 
-def test_a_window_is_not_a_constant_per_token():  # U03: 12 full layers, 12 of window 128, 8 heads of 64, 16 bit
+def test_a_window_is_not_a_constant_per_token():  # 12 full layers, 12 of window 128, 8 heads of 64, 16 bit
     layer_bytes = 2 * 8 * 64 * 2
     cache = KvCache((KvTerm(12 * layer_bytes), KvTerm(12 * layer_bytes, window=128)))
     curve = KvCurve.stack([cache], context_length=131072)
@@ -140,7 +140,7 @@ def test_a_window_is_not_a_constant_per_token():  # U03: 12 full layers, 12 of w
 
 
 def test_latent_and_state_caches_fit_the_same_record():
-    latent = KvTerm(61 * (512 + 64) * 2)  # U02: 70272 bytes a token
+    latent = KvTerm(61 * (512 + 64) * 2)  # 70272 bytes a token
     compressed = KvTerm(1000.0, stride=4)
     curve = KvCurve.stack([KvCache((latent, compressed), state_bytes=5e6)], context_length=4096)
     assert curve.bytes([0, 1, 4])[0].tolist() == [5e6, 5e6 + 70272, 5e6 + 4 * 70272 + 1000]
@@ -154,7 +154,7 @@ def test_a_cache_that_stops_growing_holds_the_context():
 
 
 @pytest.mark.parametrize("backend", ["trtllm", "vllm", "sglang"])
-def test_draft_depth_does_not_change_the_capacity_query(backend):  # U05
+def test_draft_depth_does_not_change_the_capacity_query(backend):
     queries = [kv_capacity(worker(backend=backend, nextn=nextn), 8192, 0.9) for nextn in (0, 1, 2, 3)]
     assert len({query.non_kv_bytes[0] for query in queries}) == len({query.tokens[0] for query in queries}) == 1
 
@@ -167,7 +167,7 @@ def test_capacity_with_tolerance_floors_twice():
 
 
 @pytest.mark.parametrize(("of_free", "room_gib"), [(True, 90.9), (False, 86.9)])
-def test_meaning_of_the_memory_fraction(of_free, room_gib):  # U06
+def test_meaning_of_the_memory_fraction(of_free, room_gib):
     room = kv_budget_bytes(141 * GIB, 40 * GIB, 0.9, of_free=of_free)
     assert room / GIB == pytest.approx(room_gib, rel=1e-12)
 
@@ -221,7 +221,7 @@ def test_max_seq_len_is_held_for_every_request():
     assert vllm.inflight(4, 100, 10, 512, max_seq_len=1000).kvcache_bytes[0, 0] == 4 * 110 * 131072
 
 
-def test_a_model_too_large_is_a_verdict_with_a_remedy():  # U07
+def test_a_model_too_large_is_a_verdict_with_a_remedy():
     layout, backend, version = Parallel(), "trtllm", "1.3.0rc20"
     memory = worker("meta-llama/Meta-Llama-3.1-405B")
     split = memory.static(1, 1000, 100)

@@ -141,7 +141,7 @@ def test_adding_a_broken_model_is_one_line(tmp_path: Path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_hub_name_in_any_case_and_local_copy_are_one_model(tmp_path: Path):  # U36
+def test_hub_name_in_any_case_and_local_copy_are_one_model(tmp_path: Path):
     hub = load_model("meta-llama/Meta-Llama-3.1-8B")
     assert load_model("META-LLAMA/meta-llama-3.1-8b") == hub
     for local in (load_model(folder(tmp_path)), load_model(str(tmp_path / "config.json"))):
@@ -161,7 +161,7 @@ def test_unknown_hub_name_suggests_near_ones():
     assert caught.value.exit_code == 2
 
 
-def test_broken_folders_have_three_different_messages(tmp_path: Path):  # U35
+def test_broken_folders_have_three_different_messages(tmp_path: Path):
     config = tmp_path / "config.json"
     config.write_text('{"architectures": ["LlamaForCausalLM"],')
     with pytest.raises(DataError, match=f"{config}: invalid JSON at line 1") as invalid:

@@ -255,8 +255,8 @@ def test_searches_take_the_faster_format_of_gpt_oss_and_remember_who_chose():
 @pytest.mark.parametrize(
     ("name", "kv", "length", "expected"),
     [
-        ("deepseek-ai/DeepSeek-V3", "bfloat16", 1, 70272),  # U02: 61 layers of 512 + 64 values
-        ("openai/gpt-oss-120b", "bfloat16", 8192, 18 * 2048 * (8192 + 128)),  # U03: 36 layers, half of window 128
+        ("deepseek-ai/DeepSeek-V3", "bfloat16", 1, 70272),  # 61 layers of 512 + 64 values
+        ("openai/gpt-oss-120b", "bfloat16", 8192, 18 * 2048 * (8192 + 128)),  # 36 layers, half of window 128
         ("deepseek-ai/DeepSeek-V3.2", "fp8", 1, 61 * (512 + 64 * 2 + 128 + 4)),
     ],
 )

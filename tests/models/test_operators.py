@@ -38,7 +38,7 @@ def test_kv_heads_are_replicated_beyond_their_number():
     assert (attention.num_heads, attention.num_kv_heads) == (4, 1)
 
 
-def test_weights_do_not_depend_on_the_kv_format():  # U01
+def test_weights_do_not_depend_on_the_kv_format():
     model = load_model("meta-llama/Meta-Llama-3.1-8B")
     weights = [
         sum(op.weight_bytes for op in build(model, explicit={"kvcache": kv}).context) for kv in ("bfloat16", "fp8")
@@ -63,13 +63,13 @@ def test_draft_depth_is_a_count(nextn):
 
 
 @pytest.mark.parametrize("tp", [3, 128])
-def test_heads_must_divide_by_tp(tp):  # U20
+def test_heads_must_divide_by_tp(tp):
     model = load_model("Qwen/Qwen3-32B")
     with pytest.raises(InputError, match=rf"`tp` must be a divisor of the 64 query heads .* got {tp}"):
         check_parallel(model, Parallel(tp=tp), "trtllm")
 
 
-def test_attention_and_expert_widths_must_agree():  # U18
+def test_attention_and_expert_widths_must_agree():
     model = load_model("Qwen/Qwen3-235B-A22B")
     with pytest.raises(InputError, match=r"8 x 1 x 1 = 8 and moe_tp x moe_ep = 2 x 3 = 6"):
         check_parallel(model, Parallel(tp=8, moe_tp=2, moe_ep=3), "trtllm")
