@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`aicjax query`: the latency of single operators at given shapes, and how it was obtained.
 
-Every shape flag takes one number or several with commas between; the answer covers all combinations.
+Every flag of a number takes one or several with commas between; the answer covers all combinations.
 """
 
+import dataclasses
+import functools
+import inspect
 import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,320 +17,142 @@ from aicjax import quant
 from aicjax._names import one_of
 from aicjax._results import InputError
 from aicjax.cli import options
-
-if TYPE_CHECKING:
-    from aicjax.ops import records
+from aicjax.cli.query_commands import COMMANDS, Command, Flag
+from aicjax.ops import records
 
 app = typer.Typer(help="Latency of single operators at given shapes.", no_args_is_help=True)
 
-System = Annotated[str, typer.Option("--system", metavar="NAME", help="GPU system, for example h200_sxm.")]
-Backend = Annotated[
-    str, typer.Option("--backend", metavar=options.BACKENDS, help="Engine whose kernels were measured.")
-]
-Mode = Annotated[str, typer.Option("--database-mode", metavar=options.MODES, help="What answers an operator.")]
 _NUMBERS = "N[,N...]"
+_WHERE = {
+    "system": Annotated[str, typer.Option("--system", metavar="NAME", help="GPU system, for example h200_sxm.")],
+    "backend": Annotated[
+        str, typer.Option("--backend", metavar=options.BACKENDS, help="Engine whose kernels were measured.")
+    ],
+    "backend_version": options.Version,
+    "database_mode": Annotated[
+        str, typer.Option("--database-mode", metavar=options.MODES, help="What answers an operator.")
+    ],
+    "transfer_policy": options.TransferPolicy,
+    "json": options.Json,
+}
+_WHERE_DEFAULTS = {"backend": "trtllm", "database_mode": "SILICON", "json": False}
+_MODEL = {
+    "model": Annotated[
+        str, typer.Option("--model", metavar="NAME|DIR", help="Model whose operators of this kind are asked.")
+    ],
+    "tp": Annotated[int, typer.Option("--tp", help="Tensor parallel GPUs of the model.")],
+}
 
 
-def _shape(*names: str, text: str) -> Any:
-    return typer.Option(*names, metavar=_NUMBERS, help=text, show_default=True)
+def _register(command: Command) -> None:
+    """Adds a command whose flags are the fields of an operator, its coordinates, and where it runs."""
+    kinds = {f.name: f for f in dataclasses.fields(getattr(records, command.record))}
+    parameters = [_parameter(name, command.flag(flag), int) for name, flag in command.points.items()]
+    for name in command.fields:
+        declared = kinds[name]
+        flag = command.flag(name)
+        if flag.default is None and declared.default is not dataclasses.MISSING:
+            flag = dataclasses.replace(flag, default=str(declared.default))
+        parameters.append(_parameter(name, flag, declared.type))
+    if not command.fields:
+        parameters += [_plain("model", _MODEL["model"]), _plain("tp", _MODEL["tp"], 1)]
+    for name, annotation in _WHERE.items():
+        required = name == "system"
+        parameters.append(_plain(name, annotation, *(() if required else (_WHERE_DEFAULTS.get(name),))))
+    parameters.sort(key=lambda p: p.default is not inspect.Parameter.empty)
+    run: Any = functools.partial(_run, command)
+    run.__signature__ = inspect.Signature(parameters)
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    app.command(command.name, help=command.text)(run)
 
 
-def _format(default: str) -> Any:
-    return typer.Option("--quant-mode", metavar="FORMAT", help="Number format.", show_default=default)
+def _plain(name: str, annotation: Any, *default: Any) -> inspect.Parameter:
+    fallback = default[0] if default else inspect.Parameter.empty
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=fallback, annotation=annotation)
 
 
-Tokens = Annotated[str, _shape("--tokens", "-m", text="Tokens of the pass.")]
-Batch = Annotated[str, _shape("--batch-size", "-b", text="Requests.")]
-Heads = Annotated[str, _shape("--num-heads", text="Query heads of one GPU.")]
-KvHeads = Annotated[str, _shape("--num-kv-heads", text="KV heads of one GPU.")]
-HeadSize = Annotated[str, _shape("--head-size", text="Elements of a head.")]
-Hidden = Annotated[str, _shape("--hidden-size", text="Elements of a token.")]
-Window = Annotated[str, _shape("--window", text="Sliding window in tokens; 0 is none.")]
-KvQuant = Annotated[str, typer.Option("--kvcache-quant-mode", metavar="FORMAT", help="Number format of the KV cache.")]
-FmhaQuant = Annotated[str, typer.Option("--fmha-quant-mode", metavar="FORMAT", help="Number format of attention.")]
+def _parameter(name: str, flag: Flag, kind: Any) -> inspect.Parameter:
+    """The parameter of one flag: a switch, or text that is checked when the command runs."""
+    metavar = {int: _NUMBERS, float: _NUMBERS}.get(kind, "FORMAT" if flag.role else "NAME")
+    if kind is bool:
+        option = typer.Option(*flag.names, help=flag.text)
+        first = flag.names[0].partition("/")[0].strip("-")
+        return _plain(name, Annotated[bool, option], flag.default in ("True", first))
+    option = typer.Option(*flag.names, metavar=metavar, help=flag.text)
+    default = () if flag.default is None else (flag.default,)
+    return _plain(name, Annotated[str, option], *default)
 
 
-@app.command("gemm")
-def gemm(
-    system: System,
-    m: Tokens,
-    n: Annotated[str, _shape("-n", text="Output features.")],
-    k: Annotated[str, _shape("-k", text="Input features.")],
-    quant_mode: Annotated[str, _format("bfloat16")] = "bfloat16",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Matrix product of m tokens by an n x k weight."""
-    from aicjax.ops.records import Gemm
-
-    _answer(
-        lambda n, k: Gemm("gemm", 1, n, k, _known("gemm", quant_mode)),
-        _grid(n=n, k=k),
-        _grid(tokens=m),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("context-attention")
-def context_attention(
-    system: System,
-    batch: Batch,
-    isl: Annotated[str, _shape("--isl", "-s", text="New prompt tokens of a request.")],
-    num_heads: Heads,
-    num_kv_heads: KvHeads,
-    head_size: HeadSize = "128",
-    prefix: Annotated[str, _shape("--prefix", text="Cached prompt tokens of a request.")] = "0",
-    window: Window = "0",
-    kvcache_quant_mode: KvQuant = "bfloat16",
-    fmha_quant_mode: FmhaQuant = "bfloat16",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Causal attention of a prefill."""
-    from aicjax.ops.records import ContextAttention
-
-    _answer(
-        lambda num_heads, num_kv_heads, head_size, window: ContextAttention(
-            "context_attention",
-            1,
-            num_heads,
-            num_kv_heads,
-            head_size,
-            _known("kvcache", kvcache_quant_mode),
-            _known("fmha", fmha_quant_mode),
-            window,
-        ),
-        _grid(num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, window=window),
-        _grid(batch=batch, length=isl, prefix=prefix),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("generation-attention")
-def generation_attention(
-    system: System,
-    batch: Batch,
-    kv_len: Annotated[str, _shape("--kv-len", "-s", text="Tokens in the cache of a request.")],
-    num_heads: Heads,
-    num_kv_heads: KvHeads,
-    head_size: HeadSize = "128",
-    window: Window = "0",
-    kvcache_quant_mode: KvQuant = "bfloat16",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Attention of a decode step."""
-    from aicjax.ops.records import GenerationAttention
-
-    _answer(
-        lambda num_heads, num_kv_heads, head_size, window: GenerationAttention(
-            "generation_attention", 1, num_heads, num_kv_heads, head_size, _known("kvcache", kvcache_quant_mode), window
-        ),
-        _grid(num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, window=window),
-        _grid(batch=batch, length=kv_len),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("encoder-attention")
-def encoder_attention(
-    system: System,
-    batch: Batch,
-    sequence: Annotated[str, _shape("--sequence", "-s", text="Tokens of a sequence.")],
-    num_heads: Heads,
-    head_size: HeadSize = "128",
-    fmha_quant_mode: FmhaQuant = "bfloat16",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Attention without a causal mask."""
-    from aicjax.ops.records import EncoderAttention
-
-    _answer(
-        lambda num_heads, head_size: EncoderAttention(
-            "encoder_attention", 1, num_heads, head_size, _known("fmha", fmha_quant_mode)
-        ),
-        _grid(num_heads=num_heads, head_size=head_size),
-        _grid(batch=batch, length=sequence),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("allreduce")
-def allreduce(
-    system: System,
-    tokens: Tokens,
-    hidden_size: Hidden,
-    tp: Annotated[str, _shape("--tp", text="GPUs of the all-reduce.")],
-    quant_mode: Annotated[str, _format("half")] = "half",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Tensor-parallel all-reduce of the engine's own kernel."""
-    from aicjax.ops.records import AllReduce
-
-    _answer(
-        lambda hidden_size, tp: AllReduce("allreduce", 1, hidden_size, tp, _known("comm", quant_mode)),
-        _grid(hidden_size=hidden_size, tp=tp),
-        _grid(tokens=tokens),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("nccl")
-def nccl(
-    system: System,
-    operation: Annotated[str, typer.Option("--operation", metavar="NAME", help="all_gather, all_reduce, ...")],
-    tokens: Tokens,
-    num_gpus: Annotated[str, _shape("--num-gpus", text="GPUs of the collective.")],
-    elements: Annotated[str, _shape("--elements", text="Elements of a token.")] = "1",
-    quant_mode: Annotated[str, _format("half")] = "half",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """NCCL collective."""
-    from aicjax.ops.records import Nccl
-
-    _answer(
-        lambda elements, num_gpus: Nccl("nccl", 1, operation, elements, num_gpus, _known("comm", quant_mode)),
-        _grid(elements=elements, num_gpus=num_gpus),
-        _grid(tokens=tokens),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("elementwise")
-def elementwise(
-    system: System,
-    tokens: Tokens,
-    bytes_per_token: Annotated[str, _shape("--bytes-per-token", text="Bytes read and written for a token.")],
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Memory-bound operator: norms, activations, residual adds."""
-    from aicjax.ops.records import Elementwise
-
-    _answer(
-        lambda bytes_per_token: Elementwise("elementwise", 1, bytes_per_token),
-        _grid(bytes_per_token=bytes_per_token),
-        _grid(tokens=tokens),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("embedding")
-def embedding(
-    system: System,
-    tokens: Tokens,
-    hidden_size: Hidden,
-    vocab_size: Annotated[str, _shape("--vocab-size", text="Rows of the table.")],
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Look-up of token vectors."""
-    from aicjax.ops.records import Embedding
-
-    _answer(
-        lambda vocab_size, hidden_size: Embedding("embedding", 1, vocab_size, hidden_size),
-        _grid(vocab_size=vocab_size, hidden_size=hidden_size),
-        _grid(tokens=tokens),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-@app.command("p2p")
-def p2p(
-    system: System,
-    tokens: Tokens,
-    hidden_size: Hidden,
-    pp: Annotated[str, _shape("--pp", text="Pipeline stages.")] = "2",
-    backend: Backend = "trtllm",
-    backend_version: options.Version = None,
-    database_mode: Mode = "SILICON",
-    json: options.Json = False,
-) -> None:
-    """Hand-over between pipeline stages."""
-    from aicjax.ops.records import P2P
-
-    _answer(
-        lambda hidden_size, pp: P2P("p2p", 1, hidden_size, pp),
-        _grid(hidden_size=hidden_size, pp=pp),
-        _grid(tokens=tokens),
-        (system, backend, backend_version, database_mode),
-        json,
-    )
-
-
-def _grid(**texts: str) -> dict[str, list[int]]:
-    return {name: _numbers(name, text) for name, text in texts.items()}
-
-
-def _known(role: str, mode: str) -> str:
-    """A number format that the operator family of `role` has."""
-    if mode not in quant.BY_ROLE[role]:
-        raise InputError(f"{role} quant-mode", mode, one_of(mode, quant.BY_ROLE[role]))
-    return mode
-
-
-def _numbers(name: str, text: str) -> list[int]:
-    """Whole numbers with commas between."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(name, text, "whole numbers with commas between") from None
-    least = 0 if name in ("prefix", "window") else 1
-    if min(numbers) < least:
-        raise InputError(name, min(numbers), f"at least {least}")
-    return numbers
-
-
-def _answer(
-    record: Callable[..., "records.Op"],
-    shapes: Mapping[str, list[int]],
-    points: Mapping[str, list[int]],
-    where: tuple[str, str, str | None, str],
-    as_json: bool,
-) -> None:
-    """Prints the latency of every combination of operator shapes and coordinates."""
-    import numpy as np
-
+def _run(command: Command, **given: Any) -> None:
+    """Prints the latency of every combination of shapes and coordinates."""
     from aicjax.hardware import load_system
     from aicjax.ops.query import operator_latency
     from aicjax.report import operators
     from aicjax.tables import resolve_version
 
-    name, backend, version, mode = where
-    system = load_system(name)
-    version = resolve_version(system.name, backend, version)
-    combinations = np.array(list(itertools.product(*shapes.values(), *points.values())))
-    ops = [record(*row) for row in combinations[:, : len(shapes)].tolist()]
-    coordinates = dict(zip(points, combinations[:, len(shapes) :].T, strict=True))
-    times = operator_latency(system, backend, version, ops, mode=mode, **coordinates)
-    columns = dict(zip((*shapes, *points), combinations.T, strict=True))
+    where = {name: given.pop(name) for name in _WHERE}
+    system, backend = load_system(where["system"]), where["backend"]
+    version = resolve_version(system.name, backend, where["backend_version"])
+    points = {name: _numbers(name, given.pop(name), command.flag(flag)) for name, flag in command.points.items()}
+    if command.fields:
+        ops, shapes = _from_flags(command, given)
+    else:
+        ops, shapes = _of_model(command, given["model"], given["tp"], (system, backend, version))
+    combinations = list(itertools.product(range(len(ops)), *points.values()))
+    chosen, *columns = zip(*combinations, strict=True)
+    coordinates: dict[str, Any] = dict(zip(points, columns, strict=True))
+    options: dict[str, Any] = {"mode": where["database_mode"], "transfer_policy": where["transfer_policy"]}
+    times = operator_latency(system, backend, version, [ops[at] for at in chosen], **options, **coordinates)
+    numbers = {name: [shapes[at][name] for at in chosen] for name in shapes[0]}
     words = [f"{name} {value}" for name, value in vars(ops[0]).items() if isinstance(value, str) and name != "name"]
-    title = ", ".join([f"{ops[0].name} on {system.name}, {backend} {version}", *words])
-    operators.print_times(title, columns, times, as_json=as_json)
+    title = ", ".join([f"{command.name} on {system.name}, {backend} {version}", *words])
+    operators.print_times(title, {**numbers, **coordinates}, times, as_json=where["json"])
+
+
+def _from_flags(command: Command, given: Mapping[str, Any]) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Operators of all combinations of the fields given, and the numbers of each."""
+    record: Callable[..., Any] = getattr(records, command.record)
+    kinds = {f.name: f.type for f in dataclasses.fields(record)}  # type: ignore[arg-type]
+    fixed, varied = {}, {}
+    for name, value in given.items():
+        flag = command.flag(name)
+        if kinds[name] in (int, float):
+            varied[name] = _numbers(name, value, flag, kinds[name])
+        elif flag.role and value not in quant.BY_ROLE[flag.role]:
+            raise InputError(f"{flag.role} quant-mode", value, one_of(value, quant.BY_ROLE[flag.role]))
+        else:
+            fixed[name] = value
+    shapes = [dict(zip(varied, values, strict=True)) for values in itertools.product(*varied.values())]
+    return [record(command.name, 1, **fixed, **shape) for shape in shapes], shapes
+
+
+def _of_model(
+    command: Command, name: str, tp: int, where: tuple[Any, str, str]
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The operators of this kind that a model has, one layer of each, and the numbers that tell them apart."""
+    from aicjax.models import Parallel, load_model, op_lists, resolve_quantisation
+
+    system, backend, version = where
+    model, record = load_model(name), getattr(records, command.record)
+    layout = Parallel(tp, moe_ep=tp if model.is_moe else 1)
+    lists = op_lists(model, layout, resolve_quantisation(model, system, backend, version), backend)
+    found = [op for op in (*lists.context, *lists.generation) if isinstance(op, record)]
+    if not found:
+        raise InputError("model", name, f"a model with {command.name.partition('-')[2].upper()} attention")
+    ops = list({dataclasses.replace(op, name=command.name, scale=1.0): None for op in found})
+    return ops, [{name: getattr(op, name) for name in ("num_heads", "ratio") if hasattr(op, name)} for op in ops]
+
+
+def _numbers(name: str, text: str, flag: Flag, kind: Any = int) -> list[Any]:
+    """Numbers with commas between."""
+    try:
+        numbers = [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(name, text, f"{'whole ' if kind is int else ''}numbers with commas between") from None
+    if min(numbers) < flag.least:
+        raise InputError(name, min(numbers), f"at least {flag.least}")
+    return numbers
+
+
+for _command in COMMANDS:
+    _register(_command)

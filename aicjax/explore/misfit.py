@@ -54,7 +54,8 @@ def missing_error(
     deployment = worker.deployment
     where = f"{deployment.model.name} on {deployment.system.name}, {deployment.backend} {deployment.version}"
     return MissingData(
-        f"{task}: no measured data for {', '.join(names) or 'any operator'} ({where}); database mode SOL gives bounds."
+        f"{task}: no data for {', '.join(names) or 'any operator'} ({where}) in database mode "
+        f"{deployment.database_mode}; HYBRID estimates what it can, SOL gives bounds."
     )
 
 

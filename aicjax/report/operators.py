@@ -2,7 +2,7 @@
 """Latencies of single operators as a table or as JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aicjax.ops.query import OpTimes
 
 
-def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: "OpTimes", *, as_json: bool) -> None:
+def print_times(title: str, coordinates: Mapping[str, Sequence[float]], times: "OpTimes", *, as_json: bool) -> None:
     """Prints one line per operator: shape, latency, roofline, utilisation and how the latency was obtained.
 
     Args:
@@ -31,7 +31,7 @@ def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: "OpTim
     names = [Provenance(code).name.lower() for code in times.provenance]
     rows = [
         {
-            **{name: int(values[i]) for name, values in coordinates.items()},
+            **{name: _count(values[i]) for name, values in coordinates.items()},
             "latency_ms": _number(times.latency_ms[i]),
             "sol_ms": _number(times.sol_ms[i]),
             "utilization": _number(times.sol_ms[i] / times.latency_ms[i]) if times.latency_ms[i] > 0 else None,
@@ -49,6 +49,10 @@ def print_times(title: str, coordinates: Mapping[str, np.ndarray], times: "OpTim
         )
     if set(names) == {"missing"}:
         raise MissingData(f"{title}: nothing measured answers any of these shapes; --database-mode SOL gives bounds.")
+
+
+def _count(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else float(value)
 
 
 def _number(value: float) -> float | None:
