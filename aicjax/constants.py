@@ -65,6 +65,7 @@ class DisaggConstants(eqx.Module):
     decode_degradation: float
     encoder_latency_correction: float
     encoder_degradation: float
+    pool_degradation: float
     ttft_correction: float
     handover_ms: float
 

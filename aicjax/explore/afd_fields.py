@@ -8,6 +8,49 @@ from pydantic import BaseModel, Field
 from aicjax._results import InputError
 
 Count = Annotated[int, Field(ge=1)]
+Factor = Annotated[float, Field(gt=0)]
+PipelineName = Literal["optimistic", "conservative", "serial"]
+MIN_BATCH_LIMIT = 32  # requests: what a worker may hold at most is never limited below this
+
+
+class AfdSearchFields(BaseModel):
+    """Searches over deployments of attention workers and a feed-forward pool.
+
+    Attributes:
+        afd_total_gpus: GPU budget of such deployments; that of the search when None.
+        afd_combined_with_pd: Whether ordinary workers prefill; else prefill is left out.
+        afd_comm_overhead_factor: Factor on the transfers between the pools.
+        afd_boundary_on_attn: Whether norms between the two sides and the vocabulary projection run with attention.
+        afd_max_a_batch_size: Most requests in flight of an attention worker.
+        afd_tp_a_candidates, afd_microbatch_candidates, afd_pipeline_model_candidates, afd_f_moe_ep_size_candidates:
+            Replace the lists of the grid; a size may be `n_f_nodes` or `tp_f`, the nodes or GPUs of the pool.
+        afd_max_af_ratio: Most nodes of attention for one of feed-forward.
+        afd_max_candidates, afd_candidate_overflow: Most candidates, and what happens beyond.
+        afd_prefill_batch_size_list: Batches of the prefill workers.
+        afd_max_prefill_gpus, afd_max_prefill_workers: Most GPUs and workers that prefill.
+        afd_prefill_degradation, afd_decode_degradation, afd_ttft_correction_factor, afd_decode_latency_correction: In
+            place of the constants.
+    """
+
+    afd_total_gpus: Count | None = None
+    afd_combined_with_pd: bool = True
+    afd_comm_overhead_factor: Factor = 1.0
+    afd_boundary_on_attn: bool = True
+    afd_max_a_batch_size: Annotated[int, Field(ge=MIN_BATCH_LIMIT)] = 1024
+    afd_tp_a_candidates: tuple[Count, ...] | None = None
+    afd_microbatch_candidates: tuple[Count, ...] | None = None
+    afd_pipeline_model_candidates: tuple[PipelineName, ...] | None = None
+    afd_f_moe_ep_size_candidates: tuple[Count | Literal["n_f_nodes", "tp_f"], ...] | None = None
+    afd_max_af_ratio: Factor = 4.0
+    afd_max_candidates: Count = 10_000
+    afd_candidate_overflow: Literal["error", "truncate"] = "error"
+    afd_prefill_batch_size_list: tuple[Count, ...] | None = None
+    afd_max_prefill_gpus: Count | None = None
+    afd_max_prefill_workers: Count | None = None
+    afd_prefill_degradation: Factor | None = None
+    afd_decode_degradation: Factor | None = None
+    afd_ttft_correction_factor: Factor | None = None
+    afd_decode_latency_correction: Factor = 1.0
 
 
 class AfdFields(BaseModel):
@@ -32,8 +75,8 @@ class AfdFields(BaseModel):
     a_batch_size: Count = 128
     f_moe_ep_size: Count = 1
     num_microbatches: Count = 3
-    pipeline_model: Literal["optimistic", "conservative", "serial"] = "optimistic"
-    comm_overhead_factor: Annotated[float, Field(gt=0)] = 1.0
+    pipeline_model: PipelineName = "optimistic"
+    comm_overhead_factor: Factor = 1.0
     afd_phase: Literal["prefill", "decode", "both"] = "decode"
     afd_combined_with_pd: bool = True
     afd_boundary_on_attn: bool = True

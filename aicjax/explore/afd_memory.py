@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the two pools of a deployment with attention and feed-forward layers on GPUs of their own."""
+"""Memory of the two pools of a deployment with attention and feed-forward layers on GPUs of their own.
+
+A pool holds the weights of its own operators. Attention workers hold the KV cache, in decode that of all microbatches.
+"""
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from aicjax._results import NoFeasible
 from aicjax.explore.explain import memory_use, misfit_reason
@@ -16,6 +23,18 @@ from aicjax.models.afd import AfdOperators, AfdTopology
 from aicjax.ops.records import OpLists
 
 
+class Limits(NamedTuple):
+    """What a request says about memory; None for what the engine does by itself.
+
+    Attributes:
+        max_seq_len: Longest sequence that memory is held for; prompt and answer by default.
+        kv_fraction: The engine's memory fraction.
+    """
+
+    max_seq_len: int | None
+    kv_fraction: float | None
+
+
 def pool_memory(
     request: EstimateRequest,
     deployment: Deployment,
@@ -25,8 +44,6 @@ def pool_memory(
     batches: Mapping[str, int],
 ) -> tuple[MemoryUse, MemoryUse]:
     """Memory of an attention and of a feed-forward GPU in one phase.
-
-    A pool holds the weights of its own operators. Attention workers hold the KV cache, in decode of all microbatches.
 
     Args:
         request: The point.
@@ -40,9 +57,10 @@ def pool_memory(
         NoFeasible: A pool does not fit.
     """
     cached = request.num_microbatches if phase == "decode" else 1
+    limits = Limits(request.max_seq_len, request.free_gpu_memory_fraction)
     uses = []
     for pool, layout, copies in zip(("attention", "ffn"), topology.layouts(deployment.model), (cached, 0), strict=True):
-        split = _split(request, deployment, layout, getattr(operators, pool), phase, batches[pool])
+        split = pool_split(deployment, layout, getattr(operators, pool), phase, [batches[pool]], limits)
         split = dataclasses.replace(split, kvcache_bytes=split.kvcache_bytes * copies)
         misfit = misfit_reason(split, 0)
         if misfit is not None and (misfit[0] == "memory" or pool == "attention"):
@@ -51,29 +69,61 @@ def pool_memory(
     return uses[0], uses[1]
 
 
-def _split(
-    request: EstimateRequest, deployment: Deployment, layout: Parallel, lists: OpLists, phase: str, batch: int
+def pool_split(
+    deployment: Deployment, layout: Parallel, lists: OpLists, phase: str, batch: ArrayLike, limits: Limits
 ) -> MemorySplit:
+    """Memory of a GPU of a pool, with the KV cache of one microbatch.
+
+    Args:
+        deployment: Where and how it runs.
+        layout: Layout of the pool.
+        lists: Operators of the pool.
+        phase: `prefill` or `decode`.
+        batch: Requests of a microbatch, int [point].
+        limits: What the request says.
+    """
     load, constants = deployment.load, deployment.constants.memory
-    held = lists.context if phase == "prefill" else lists.generation
     memory = bind_memory(
         deployment.system,
         deployment.backend,
         deployment.version,
         deployment.model,
         [layout],
-        [OpLists(held, ())],
+        [OpLists(lists.context if phase == "prefill" else lists.generation, ())],
         [deployment.quantisation],
         constants,
         load.nextn,
     )
     longest = load.isl if phase == "prefill" else load.isl + load.osl
     return memory.static(
-        [batch],
+        batch,
         load.text_tokens,
         load.osl,
         phase="static_ctx" if phase == "prefill" else "static_gen",
         prefix=load.prefix,
-        max_seq_len=request.max_seq_len or longest,
-        kv_fraction=request.free_gpu_memory_fraction or engine_fraction(constants, deployment.version),
+        max_seq_len=limits.max_seq_len or longest,
+        kv_fraction=limits.kv_fraction or engine_fraction(constants, deployment.version),
     )
+
+
+def largest_batch(pair: MemorySplit, batches: tuple[int, int], copies: ArrayLike, kv_share: float | None) -> NDArray:
+    """Largest microbatch that fits, on the line through two of them.
+
+    Args:
+        pair: Memory at the two batches, without more than one microbatch in the KV cache [1, 2].
+        batches: The two batches.
+        copies: Microbatches in the KV cache, 0 for a pool without one, int [point].
+        kv_share: Part of what is free that the KV cache may take; None where only the whole is limited.
+    """
+    copies = np.asarray(copies, np.float64)
+    kv = np.broadcast_to(pair.kvcache_bytes, (1, 2))[0]
+    rest = np.broadcast_to(pair.total_bytes, (1, 2))[0] - kv
+    span = batches[1] - batches[0]
+    kv_slope, rest_slope = (kv[1] - kv[0]) / span * copies, (rest[1] - rest[0]) / span
+    fixed = rest[0] + kv[0] * copies - (kv_slope + rest_slope) * batches[0]
+    room = pair.capacity_bytes - fixed
+    with np.errstate(divide="ignore"):
+        most = np.where(kv_slope + rest_slope > 0, room / (kv_slope + rest_slope), np.inf)
+        if kv_share is not None:
+            most = np.minimum(most, kv_share * room / (kv_slope + kv_share * rest_slope))
+    return np.maximum(most, 0.0)

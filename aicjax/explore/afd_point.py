@@ -94,11 +94,13 @@ def _row(
         "(a)micro_bs": request.micro_batch_size,
         "(a)workers": workers,
         "(a)memory": attention,
+        "(a)is_oom": False,
         "(f)nodes": topology.ffn_nodes,
         "(f)tp": topology.ffn_gpus,
         "(f)ep": topology.ffn_ep,
         "(f)workers": topology.ffn_gpus,
         "(f)memory": ffn,
+        "(f)is_oom": False,
         **(none if len(points) > 1 else by_phase[next(iter(points))]),
         **{f"{phase}_{name}": value for phase, scalars in by_phase.items() for name, value in scalars.items()},
         "ttft": ttft,
@@ -127,7 +129,7 @@ def _row(
         "system": deployment.system.name,
         "power_w": None,
     }
-    return {name: values[name] for name in columns.AFD}
+    return {name: values.get(name) for name in columns.AFD}
 
 
 def _combined(row: Mapping[str, Any], other: WorkerPoint, afd_phase: Phase, osl: int) -> dict[str, Any]:

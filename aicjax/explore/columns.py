@@ -82,13 +82,17 @@ AFD_PHASE = (*_AFD_LAYER, "comm_hidden")
 
 AFD = (
     *("model", "phase", "isl", "osl", "gpus_per_node"),
-    *(f"(a){name}" for name in ("nodes", "tp", "bs", "micro_bs", "workers", "memory")),
-    *(f"(f){name}" for name in ("nodes", "tp", "ep", "workers", "memory")),
+    *(f"(a){name}" for name in ("nodes", "tp", "bs", "micro_bs", "workers", "memory", "is_oom")),
+    *(f"(f){name}" for name in ("nodes", "tp", "ep", "workers", "memory", "is_oom")),
     *(f"{phase}{name}" for phase in ("", "prefill_", "decode_") for name in AFD_PHASE),
     *("ttft", "tpot", "request_latency", "b_total", "b_micro_total"),
     *("tokens/s", "tokens/s/gpu", "tokens/s/user", "seq/s", "request_rate", "concurrency", "parallel"),
-    *("pipeline_model", "num_microbatches", "nextn", "combined_with_pd", "boundary_on_attn", "(p)impl", "(d)impl"),
-    *("num_total_gpus", "memory", *_ORIGIN, "power_w"),
+    *("pipeline_model", "num_microbatches", "nextn", "combined_with_pd", "boundary_on_attn"),
+    *(f"(p){name}" for name in ("workers", "tp", "pp", "dp", "moe_tp", "ep", "bs", "num_gpus")),
+    *(f"(p){name}" for name in ("system", "backend", "version", "impl")),
+    *("(d)impl", "num_total_gpus", "memory", *_ORIGIN, "power_w"),
 )
+AFD_COARSE = ("(a)memory", "(f)memory", "memory", "tokens/s", "tokens/s/gpu", "tokens/s/user")
+AFD_COARSE_DECIMALS = 2
 
 LOAD_MATCH = ("replicas_needed", "total_gpus_needed", "load_served_pct")

@@ -2,7 +2,7 @@
 """Candidate lists and cut-offs of a search, read from `configs/grids/` and checked."""
 
 import functools
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -89,6 +89,28 @@ class EncoderGrid(_Section):
     max_agg_workers: Count
 
 
+class AfdGrid(_Section):
+    """Axes of a sweep over deployments with attention and feed-forward layers apart.
+
+    Attributes:
+        attention_tp: Tensor parallel sizes of an attention worker, besides a whole node.
+        ffn_ep: Expert parallel sizes of the feed-forward pool: numbers, its nodes, or its GPUs.
+        microbatches: Microbatches of a batch.
+        pipelines: How pools and transfers overlap.
+        batch_step: The largest batch that meets a target is sought in multiples of this.
+        low_batches: Batches tried beside it.
+        prefill_batches: Batches of the prefill workers.
+    """
+
+    attention_tp: Counts
+    ffn_ep: tuple[Annotated[int, Field(ge=1)] | Literal["n_f_nodes", "tp_f"], ...]
+    microbatches: Counts
+    pipelines: tuple[Literal["optimistic", "conservative", "serial"], ...]
+    batch_step: Count
+    low_batches: Counts
+    prefill_batches: Counts
+
+
 class TargetGrid(_Section):
     """Latency targets that a sweep tries [ms]."""
 
@@ -106,6 +128,14 @@ class LargePipeline(_Section):
     lists: dict[str, Counts]
 
 
+class MegaMoe(_Section):
+    """Lists where dispatch, experts and combine run in one kernel: within a node, or in a rack of at least so many GPUs."""
+
+    node: dict[str, Counts]
+    rack: dict[str, Counts]
+    min_rack_gpus: Count
+
+
 class LayoutGrid(_Section):
     """Lists of the parallel axes."""
 
@@ -114,6 +144,7 @@ class LayoutGrid(_Section):
     dense_by_system: dict[str, dict[str, Counts]]
     context_parallel: Counts
     large_ep: dict[str, dict[str, dict[str, Counts]]]
+    mega_moe: MegaMoe
     large_pipeline: LargePipeline
 
 
@@ -123,6 +154,7 @@ class Grid(_Section):
     agg: AggGrid
     disagg: DisaggGrid
     encoder: EncoderGrid
+    afd: AfdGrid
     targets: TargetGrid
     layouts: LayoutGrid
     recommend_max_worker_gpus: Count

@@ -8,6 +8,7 @@ import numpy as np
 
 from aicjax._results import AicjaxError, InputError, NoFeasible
 from aicjax.explore import frame as frames
+from aicjax.explore.afd_task import AfdTask, plan_afd_task
 from aicjax.explore.agg_task import AggTask, plan_agg_task
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.disagg_task import DisaggTask, plan_disagg_task
@@ -20,7 +21,8 @@ from aicjax.explore.result import SearchResult, TaskResult
 from aicjax.explore.task import Budget
 from aicjax.hardware import load_system
 
-_PLANNERS = {"agg": plan_agg_task, "disagg": plan_disagg_task}
+_PLANNERS = {"agg": plan_agg_task, "afd": plan_afd_task, "disagg": plan_disagg_task}
+_MODES = {"auto": ("agg", "disagg"), "all": ("agg", "afd", "disagg")}
 _MERGE_ABOVE = 2  # experiments: with more, those of one serving mode are merged
 
 
@@ -90,9 +92,9 @@ def run_experiment(name: str, request: SearchRequest) -> SearchResult:
 
 def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | None = None) -> SearchResult:
     backends = BACKENDS if request.backend == "auto" else (request.backend,)
-    modes = ("agg", "disagg") if request.serving_mode == "auto" else (request.serving_mode,)
+    modes = _MODES.get(request.serving_mode, (request.serving_mode,))
     evaluation = Evaluation()
-    planned: dict[str, AggTask | DisaggTask | TaskResult] = {}
+    planned: dict[str, AggTask | AfdTask | DisaggTask | TaskResult] = {}
     for backend in backends:
         for mode in modes:
             name = experiment or (mode if len(backends) == 1 else f"{mode}_{backend}")
@@ -111,7 +113,7 @@ def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | N
     return SearchResult(request, tasks, finished, chosen)
 
 
-def _finished(task: AggTask | DisaggTask, evaluation: Evaluation) -> TaskResult:
+def _finished(task: AggTask | AfdTask | DisaggTask, evaluation: Evaluation) -> TaskResult:
     try:
         return task.finish(evaluation)
     except AicjaxError as error:

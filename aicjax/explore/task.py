@@ -14,7 +14,7 @@ from aicjax.explore.roles import Worker, deploy, worker
 from aicjax.explore.space import Role, candidate_lists, enumerate_layouts, within_budget
 from aicjax.hardware import load_system
 
-GROUP = {"agg": "parallel", "disagg": "(d)parallel"}
+GROUP = {"agg": "parallel", "disagg": "(d)parallel", "afd": "parallel"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ def role_space(request: SearchRequest, role: Role, backend: str, budget: Budget,
         request.candidates(role),
         pipeline_systems=tuple(load_system(request.of_role(side, "system")) for side in sides),
         large_ep=beyond,
+        moe_backend=request.moe_backend,
     )
     lists = within_budget(everything, budget.gpus)
     if budget.worker_sizes is not None:
@@ -101,8 +102,8 @@ def pick_rows(request: SearchRequest, budget: Budget, frame: Frame, serving_mode
 def resolved(spaces: Sequence[Space]) -> dict[str, Any]:
     """What the request left open: version and system of the first role, and per role formats, lists and layouts."""
     first = spaces[0].worker.deployment
-    shared = {"backend_version": first.version, "model": first.model.name, "nextn": first.load.nextn}
-    return {**shared, "roles": {space.worker.deployment.role: _role(space) for space in spaces}}
+    shared = {"backend_version": first.version, "model": first.model.name, "family": first.model.family}
+    return {**shared, "nextn": first.load.nextn, "roles": {space.worker.deployment.role: _role(space) for space in spaces}}
 
 
 def refusals(spaces: Sequence[Space]) -> tuple[Refusal, ...]:

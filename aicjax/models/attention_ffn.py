@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from aicjax._results import UnsupportedModel
+from aicjax.ops.kinds import SEQUENCE_RECORDS
 from aicjax.ops.records import P2P, AllReduce, Gemm, Nccl, OpLists, Overlap
 
 Side = Literal["attention", "ffn", "boundary", "internal"]
@@ -44,8 +45,11 @@ def split_sides(lists: OpLists, *, boundary_on_attention: bool = True) -> Sides:
         lists: Operators of a layout.
         boundary_on_attention: Whether norms between the two sides and the vocabulary projection run with attention.
 
+    Feed-forward operators work on tokens alone.
+
     Raises:
-        UnsupportedModel: An operator is on no side, or overlaps with one of the other side.
+        UnsupportedModel: An operator is on no side, overlaps with one of the other side, or is a feed-forward one that
+            sees sequences.
     """
     context = [tuple(map(_on_every_token, side)) for side in _split(lists.context, boundary_on_attention)]
     generation = _split(lists.generation, boundary_on_attention)
@@ -87,7 +91,7 @@ def _side(op: Any) -> Side:
         projects = "proj_gemm" in name and not _has(name, tuple(f"{part}_gemm" for part in _FFN_PROJECTIONS))
         if _has(name, _ATTENTION) or projects:
             return "attention"
-        if _has(name, _FFN):
+        if _has(name, _FFN) and not isinstance(op, SEQUENCE_RECORDS):
             return "ffn"
     raise UnsupportedModel(f"Operator {op.name} belongs neither to attention nor to feed-forward workers.")
 

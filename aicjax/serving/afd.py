@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._types import FloatScalar
 
@@ -79,6 +79,24 @@ def layer_cycle(times: LayerTimes, microbatches: FloatScalar | Values, pipeline:
     filled = (microbatches - _STAGES) * busy >= times.transfer_ms
     cycle = jnp.where(filled, jnp.maximum(busy, times.transfer_ms), waiting)
     return Cycle(cycle, filled & (times.transfer_ms <= busy))
+
+
+def chosen_cycle(times: LayerTimes, microbatches: Values, pipeline: Int[Array | np.ndarray, "..."]) -> Cycle:
+    """The beat of candidates that differ in their pipeline.
+
+    Args:
+        times: A layer.
+        microbatches: Microbatches in flight.
+        pipeline: Position in `PIPELINES`.
+    """
+    cycles = [layer_cycle(times, microbatches, name) for name in PIPELINES]
+    chosen = [pipeline == at for at in range(len(PIPELINES))]
+    return Cycle(*(jnp.select(chosen, [getattr(c, name) for c in cycles]) for name in Cycle._fields))
+
+
+def may_overlap(microbatches: int) -> bool:
+    """Whether transfers that take any time can be a stage of their own."""
+    return microbatches > _STAGES
 
 
 def decode_step_ms(
