@@ -67,15 +67,20 @@ def test_rows_obey_their_identities():
 
 
 def test_requests_in_flight_are_rate_times_latency():
-    """Where prefill is the bottleneck fewer requests decode than are configured."""
+    """Where prefill is the bottleneck fewer requests decode than are configured, and faster."""
     task = found().tasks["disagg"]
     assert task.explain is not None
-    rows = list(frames.rows(task.best))
+    rows, faster = list(frames.rows(task.best)), []
     for at, row in enumerate(rows):
         reason = task.explain(at)
-        assert reason.concurrency_in_use == pytest.approx(row["seq/s"] * row["request_latency"] / 1000, rel=0.02)
+        tpot = row["tpot"] if reason.tpot_in_use is None else reason.tpot_in_use
+        latency_s = (row["ttft"] + tpot * (row["osl"] - 1)) / 1000
+        assert reason.concurrency_in_use == pytest.approx(row["seq/s"] * latency_s, rel=0.02)
         if reason.binding == "prefill":
+            faster.append(reason.tpot_in_use is not None)
+            assert tpot <= row["tpot"]
             assert reason.concurrency_in_use < row["concurrency"]
+    assert any(faster)
 
 
 def test_replicas_do_not_speed_up_a_lone_request():

@@ -9,6 +9,7 @@ import numpy as np
 
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.explore import frame as frames
+from aicjax.explore.columns import DECIMALS
 from aicjax.explore.disagg_sweep import replica_limits, sweep_replicas
 from aicjax.explore.encode_pool import EncodePool, requested_pool
 from aicjax.explore.evaluation import Evaluation
@@ -26,6 +27,8 @@ from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, ro
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, WorkerMemory
+
+_ROUNDING = 10.0**-DECIMALS  # of the rates of rows
 
 
 @dataclass(frozen=True)
@@ -200,14 +203,24 @@ class DisaggTask:
             capacity = self.pool.workers.take(choice).rate(row["(e)workers"], constants)
             binding = "encode" if capacity <= min(prefill_rate, decode_rate) else binding
         sides = (("prefill", prefill, "(p)"), ("decode", decode, "(d)"))
+        tpot = self._tpot_in_use(decode, row)
+        latency = row["ttft"] + tpot * (row["osl"] - 1)
         return Explanation(
             memory=memory + tuple(self._memory_use(role, side.sweep, row, prefix) for role, side, prefix in sides),
             binding=binding,
             next_batch=next_batch,
             next_batch_reason=reason,
-            concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], row["request_latency"]),
+            concurrency_in_use=concurrency_in_use(row["concurrency"], row["seq/s"], latency),
+            tpot_in_use=tpot if tpot < row["tpot"] else None,
             steps=steps + tuple(step for role, side, prefix in sides for step in side.steps(role, row, prefix)),
         )
+
+    def _tpot_in_use(self, decode: _Side, row: dict) -> float:
+        """TPOT of the smallest decode batch of the layout that sustains the rate of the replica."""
+        rows, degradation = decode.rows, self.prefill.worker.deployment.constants.disagg.decode_degradation
+        sustained = rows["seq/s"] * row["(d)workers"] * degradation + _ROUNDING >= row["seq/s"]
+        batches = np.flatnonzero((rows["parallel"] == row["(d)parallel"]) & (rows["bs"] <= row["(d)bs"]) & sustained)
+        return float(rows["tpot"][batches].min(initial=row["tpot"]))
 
     def _memory_use(self, role: str, sweep: StaticSweep, row: dict, prefix: str) -> MemoryUse:
         split = self._memory(sweep, sweep.worker.memory, row[f"{prefix}bs"])

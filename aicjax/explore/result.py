@@ -72,9 +72,10 @@ class Explanation:
             replica limited by its prefill or encode workers, `prefill` or `encode`.
         next_batch: The next larger batch of the same layout, or None.
         next_batch_reason: Why that batch was not chosen, in words.
-        concurrency_in_use: Requests in flight at the reported rate and latency; less than the configured number where
-            the prefill side limits a replica.
+        concurrency_in_use: Requests in flight at the reported rate; less than the configured number where another side
+            than decoding limits a replica.
         steps: Time of every operator of the steps behind the row, and how it was obtained.
+        tpot_in_use: TPOT of the decode batch then in use [ms]; None where it is the configured one.
     """
 
     memory: tuple[MemoryUse, ...]
@@ -83,6 +84,7 @@ class Explanation:
     next_batch_reason: str
     concurrency_in_use: float
     steps: tuple[StepTimes, ...]
+    tpot_in_use: float | None = None
 
 
 @dataclass(frozen=True)

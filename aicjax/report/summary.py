@@ -91,6 +91,9 @@ def answer(result: SearchResult) -> list[str]:
 def reasons(explanation: Explanation) -> list[str]:
     """What holds the best row back, where its memory goes, and how its step times were obtained."""
     lines = [f"  held back by {_BINDING.get(explanation.binding, explanation.binding)}"]
+    if explanation.tpot_in_use is not None:
+        in_use = f"{explanation.concurrency_in_use:.0f} requests in flight, TPOT {explanation.tpot_in_use:.2f} ms"
+        lines.append(f"  at the rate of those: {in_use}")
     if explanation.next_batch is not None:
         lines.append(f"  batch {explanation.next_batch}: {explanation.next_batch_reason}")
     lines += [f"  {phrases.memory_use(use)}" for use in explanation.memory]

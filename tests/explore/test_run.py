@@ -106,7 +106,8 @@ def test_prefill_bound_replica_says_what_is_in_flight():
     bound = [(r, row) for r, row in zip(reasons, frames.rows(task.best), strict=True) if r.binding == "prefill"]
     assert bound
     for reason, row in bound:
-        in_flight = row["seq/s"] * row["request_latency"] / 1000
+        tpot = row["tpot"] if reason.tpot_in_use is None else reason.tpot_in_use
+        in_flight = row["seq/s"] * (row["ttft"] + tpot * (row["osl"] - 1)) / 1000
         assert reason.concurrency_in_use == pytest.approx(min(in_flight, row["concurrency"]))
 
 
