@@ -108,6 +108,16 @@ ConstantsName = Annotated[
     ),
 ]
 
+Family = Annotated[
+    str | None,
+    flag(
+        "--family",
+        panel=_DATA,
+        default="by architecture",
+        metavar="NAME",
+        text="Model an architecture that is not listed as this family; GENERIC reads the numbers of its config alone.",
+    ),
+]
 Compat = Annotated[
     str | None,
     flag(

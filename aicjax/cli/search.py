@@ -73,6 +73,7 @@ def command(
     transfer_policy: options.TransferPolicy = None,
     constants: options.ConstantsName = None,
     compat: options.Compat = None,
+    family: options.Family = None,
     gemm_quant_mode: options.GemmQuant = None,
     moe_quant_mode: options.MoeQuant = None,
     kvcache_quant_mode: options.KvCacheQuant = None,

@@ -28,6 +28,7 @@ def command(
     backend_version: options.Version = None,
     database_mode: options.Mode = None,
     transfer_policy: options.TransferPolicy = None,
+    family: options.Family = None,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
@@ -44,7 +45,7 @@ def command(
 
     if model_path is None or system is None:
         raise InputError("model" if model_path is None else "system", None, "given")
-    load_model(model_path)
+    load_model(model_path, family)
     systems = system_names() if system == ALL else [load_system(system).name]
     backends = list(BACKENDS) if backend == ALL or (backend is None and system == ALL) else [backend or "trtllm"]
     if unknown := set(backends) - set(BACKENDS):
@@ -53,6 +54,7 @@ def command(
         "backend_version": backend_version,
         "database_mode": database_mode,
         "transfer_policy": transfer_policy,
+        "family": family,
     }
     given = {name: value for name, value in shared.items() if value is not None}
     with shown_when_slow(f"trying {len(systems) * len(backends)} pairs of system and engine"):

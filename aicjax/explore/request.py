@@ -51,6 +51,7 @@ class _Request(ImageFields):
     transfer_policy: Words = None
     constants: str = "reference"
     compat: Literal["default", "reference"] = "default"
+    family: str | None = None
     isl: Count
     osl: Count
     prefix: int = Field(default=0, ge=0)
@@ -127,6 +128,8 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
         grid: Name of the candidate lists under `configs/grids/`.
         constants: Name of the constants under `configs/constants/`.
         compat: `reference` follows AIConfigurator 0.12.0 also where it contradicts the model; see `aicjax.compat`.
+        family: Family to model an architecture as that is not listed: `GENERIC` for any decoder with grouped-query
+            attention.
         agg_*_candidates, prefill_*_candidates, decode_*_candidates: Replace the default lists of a role.
         kv_transfer_gb_per_s: Bandwidth at which a decode worker gets the KV cache of a prompt [1e9 bytes/s]; None for
             no time. The first token counts as delivered then.

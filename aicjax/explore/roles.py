@@ -176,7 +176,7 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     Raises:
         InputError: An unknown model, system, version or format.
     """
-    model = load_model(request.model_path, compat=request.switches)
+    model = load_model(request.model_path, request.family, request.switches)
     system = load_system(request.of_role(role, "system"))
     version = resolve_version(system.name, backend, request.of_role(role, "backend_version"))
     stated, searched = request.quant_modes(role), isinstance(request, SearchRequest)

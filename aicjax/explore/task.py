@@ -102,8 +102,9 @@ def pick_rows(request: SearchRequest, budget: Budget, frame: Frame, serving_mode
 def resolved(spaces: Sequence[Space]) -> dict[str, Any]:
     """What the request left open: version and system of the first role, and per role formats, lists and layouts."""
     first = spaces[0].worker.deployment
-    shared = {"backend_version": first.version, "model": first.model.name, "family": first.model.family}
-    return {**shared, "nextn": first.load.nextn, "roles": {space.worker.deployment.role: _role(space) for space in spaces}}
+    model, nextn = first.model, first.load.nextn
+    shared = {"backend_version": first.version, "model": model.name, "family": model.family, "nextn": nextn}
+    return {**shared, "roles": {space.worker.deployment.role: _role(space) for space in spaces}}
 
 
 def refusals(spaces: Sequence[Space]) -> tuple[Refusal, ...]:

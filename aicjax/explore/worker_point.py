@@ -188,6 +188,7 @@ def _estimated(
 def resolved(deployment: Deployment, layout: Parallel) -> dict[str, Any]:
     """What a request left open about one kind of worker."""
     return {
+        "family": deployment.model.family,
         "system": deployment.system.name,
         "backend": deployment.backend,
         "version": deployment.version,

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of an answer in a few words: a worker, its memory, where the time of a step comes from."""
 
+from typing import Any
+
 import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.report.rows import Worker
+
+
+def model(request: Any) -> str:
+    """The model of a request, and what it is modelled as where the request says so."""
+    return request.model_path if request.family is None else f"{request.model_path} modelled as {request.family}"
 
 
 def describe(worker: Worker) -> str:

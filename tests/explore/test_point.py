@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single points on the measured tables: agreement with a search, parts that add up, and verdicts."""
 
+import json
 from typing import Any
 
 import pytest
 
-from aicjax._results import InputError, NoFeasible, Provenance
+from aicjax import _paths
+from aicjax._results import InputError, NoFeasible, Provenance, UnsupportedModel
 from aicjax.explore import EstimateRequest, EstimateResult, estimate
 
 BASE: dict[str, Any] = {
@@ -98,3 +100,16 @@ def test_bad_input_is_refused(values, message):
 
 def test_prompt_that_is_cached_whole_still_takes_time():
     assert point(prefix=4000, tp_size=4, batch_size=1).row["ttft"] > 0
+
+
+def test_an_unlisted_architecture_is_marked_and_priced_as_its_shape(tmp_path):
+    listed = "meta-llama/Meta-Llama-3.1-8B"
+    bundled = json.loads((_paths.configs_dir() / "models" / f"{listed.replace('/', '--')}.json").read_text())["config"]
+    (tmp_path / "config.json").write_text(json.dumps(bundled | {"architectures": ["NewForCausalLM"]}))
+    with pytest.raises(UnsupportedModel, match="NewForCausalLM .*--family GENERIC"):
+        point(model_path=str(tmp_path))
+    got, expected = point(model_path=str(tmp_path), family="GENERIC"), point(model_path=listed)
+    assert (got.resolved["agg"]["family"], expected.resolved["agg"]["family"]) == ("GENERIC", "LLAMA")
+    assert [got.row[name] for name in ("ttft", "tpot")] == [expected.row[name] for name in ("ttft", "tpot")]
+    assert got.memory[0].weights == expected.memory[0].weights
+    assert got.memory[0].activations > expected.memory[0].activations

@@ -170,7 +170,7 @@ def test_broken_folders_have_three_different_messages(tmp_path: Path):
         load_model(folder(tmp_path, num_hidden_layers=None))
     with pytest.raises(UnsupportedModel, match=f"{config}: architecture FooForCausalLM .*known are .*Llama") as unknown:
         load_model(folder(tmp_path, architectures=["FooForCausalLM"]))
-    assert "family='GENERIC'" in str(unknown.value)
+    assert "--family GENERIC" in str(unknown.value)
     assert all(caught.value.exit_code == 2 and "\n" not in str(caught.value) for caught in (invalid, missing, unknown))
 
 

@@ -59,7 +59,7 @@ def _refuse_other_layers(fields: ConfigFields) -> None:
         what = f"key `layer_types` has {other}"
     else:
         return
-    raise DataError(f"{fields.source}: {what}, which family={GENERIC.name!r} has not ({fields.architecture}).")
+    raise DataError(f"{fields.source}: {what}, which family={GENERIC.name} has not ({fields.architecture}).")
 
 
 def op_lists(model: ModelConfig, parallel: Parallel, quantisation: Quantisation, backend: str, nextn: int) -> OpLists:
