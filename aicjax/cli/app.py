@@ -61,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     arguments = options.joined([argument for argument in arguments if argument != "--debug"])
     device.prepare()
     try:
+        arguments = refusals.without_effect(arguments)
         refusals.check(arguments)
         code = typer.main.get_command(app).main(arguments, prog_name="aicjax", standalone_mode=False)
     except (AicjaxError, typer.TyperException) as error:

@@ -1,25 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands and flags of AIConfigurator that have no counterpart here: refused by name, never ignored."""
+"""Commands and flags of AIConfigurator that have no counterpart here: refused by name, unless they change nothing."""
 
+import sys
 from collections.abc import Sequence
 
 from aicjax._results import InputError
 
-_AFD = "left out: attention-FFN disaggregation is not modelled"
 _DEPLOY = "left out: deployment files are not generated"
 
 COMMANDS = {
     "generate": "search, recommend or estimate: deployment files are not generated",
 }
 FLAGS = {
-    **dict.fromkeys(
-        (
-            "--afd-max-a-batch-size",
-            "--afd-max-candidates",
-            "--afd-candidate-overflow",
-        ),
-        _AFD,
-    ),
     **dict.fromkeys(
         (
             "--deployment-target",
@@ -40,11 +32,35 @@ FLAGS = {
     ),
     "--engine-step-backend": "left out: there is one engine",
     "--forward-model": "left out: passes are sums of operators",
-    "--enable-wideep": "left out: large expert parallelism follows from the data",
     "--moe-backend": "left out: the data choose the expert kernels",
     "--systems-paths": "left out: set AICJAX_DATA to a directory that holds systems/, perfdb/ and configs/",
-    "--log-level": "left out: --quiet prints less, --debug shows tracebacks",
 }
+SWITCHES = {"--enable-wideep": "large expert parallelism follows from the data"}  # which change nothing, and why
+VALUES = {  # values of flags that ask for what is done anyway; None is any value
+    "--engine-step-backend": ("rust",),
+    "--forward-model": ("op_level",),
+    "--log-level": None,
+}
+
+
+def without_effect(arguments: Sequence[str]) -> list[str]:
+    """The arguments without flags of AIConfigurator that change nothing; a switch among them is named on stderr."""
+    kept: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        flag, equals, value = argument.partition("=")
+        if argument in SWITCHES:
+            print(f"aicjax: {argument} changes nothing: {SWITCHES[argument]}", file=sys.stderr)
+            continue
+        if flag in VALUES:
+            value = value if equals else (rest[0] if rest else "")
+            allowed = VALUES[flag]
+            if allowed is None or value in allowed:
+                del rest[: 0 if equals else 1]
+                continue
+        kept.append(argument)
+    return kept
 
 
 def check(arguments: Sequence[str]) -> None:

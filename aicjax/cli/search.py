@@ -62,11 +62,31 @@ def command(
             "--serving-mode",
             panel=_SPACE,
             default="auto",
-            metavar="auto|agg|disagg",
+            metavar="auto|all|agg|disagg|afd",
             text="Ways of serving to compare.",
         ),
     ] = None,
     enable_chunked_prefill: options.ChunkedPrefill = False,
+    afd_max_a_batch_size: Annotated[
+        str | None,
+        flag(
+            "--afd-max-a-batch-size", panel=_SPACE, default="1024", text="Most requests of an attention worker (afd)."
+        ),
+    ] = None,
+    afd_max_candidates: Annotated[
+        str | None,
+        flag("--afd-max-candidates", panel=_SPACE, default="10000", text="Most deployments to try (afd)."),
+    ] = None,
+    afd_candidate_overflow: Annotated[
+        str | None,
+        flag(
+            "--afd-candidate-overflow",
+            panel=_SPACE,
+            default="error",
+            metavar="error|truncate",
+            text="What happens where there are more.",
+        ),
+    ] = None,
     grid: options.Grid = None,
     backend_version: options.Version = None,
     database_mode: options.Mode = None,
@@ -97,7 +117,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Find the best configurations for a GPU budget, aggregated and disaggregated.
+    """Find the best configurations for a GPU budget: aggregated, disaggregated, attention and feed-forward apart.
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data.
     """

@@ -141,11 +141,19 @@ class AfdTask:
         changed = {name: value for name, value in stated.items() if value is not None}
         return dataclasses.replace(self.sweep.deployment.constants.disagg, **changed)
 
+    def _nothing(self, points: AfdPoints) -> str:
+        """Why no deployment is left."""
+        tried = f"{len(self.sweep.candidates.topology)} deployments within {self._gpus} GPUs"
+        pools = min(topology.gpus for topology in self.sweep.candidates.topologies)
+        if self.prefill is not None:
+            smallest = min(layout.gpus for layout in self.prefill.worker.layouts)
+            if pools + smallest > self._gpus:
+                return f"two pools take {pools} GPUs, and none of {self._gpus} is left to prefill workers"
+        return f"of {tried}, none fits its GPUs" if not points.fits.any() else f"of {tried}, none meets the limits"
+
     def _shortfall(self, points: AfdPoints, feasible: Frame) -> tuple[Shortfall | None, AicjaxError]:
         if frames.length(feasible) == 0:
-            where = f"{len(self.sweep.candidates.topology)} deployments on {self._gpus} GPUs"
-            fits = "none fits the memory of its GPUs" if not points.fits.any() else "none meets the limits"
-            return None, NoFeasible(f"{self.name}: of {where} {fits}.")
+            return None, NoFeasible(f"{self.name}: {self._nothing(points)}.")
         limits = Limits.of(self.request)
         at, limit, share = nearest(limits, *(feasible[name] for name in ("ttft", "tpot", "request_latency")))
         row = frames.row(feasible, at)

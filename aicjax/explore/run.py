@@ -107,7 +107,8 @@ def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | N
     finished = {
         name: task if isinstance(task, TaskResult) else _finished(task, evaluation) for name, task in planned.items()
     }
-    tasks = _merged(request, finished) if len(finished) > _MERGE_ABOVE else finished
+    merges = len(backends) > 1 and len(finished) > _MERGE_ABOVE
+    tasks = _merged(request, finished) if merges else finished
     best = max(tasks.values(), key=lambda task: (task.meets_target, task.score))
     chosen = best.name if best.score > 0 else None
     return SearchResult(request, tasks, finished, chosen)

@@ -18,12 +18,12 @@ class Worker:
     """One kind of worker of a replica.
 
     Attributes:
-        role: `encode`, `agg`, `prefill` or `decode`.
+        role: `encode`, `agg`, `prefill`, `decode`, `attention` or `ffn`.
         count: Workers of this kind in a replica.
         layout: Parallel sizes above one, for example `tp4` or `tp1 dp8 ep8`.
         gpus: GPUs of one worker.
         batch: Requests of one attention rank.
-        memory_gib: Memory of one GPU.
+        memory_gib: Memory of one GPU; None where the row does not say.
     """
 
     role: str
@@ -31,7 +31,7 @@ class Worker:
     layout: str
     gpus: int
     batch: int
-    memory_gib: float
+    memory_gib: float | None
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,17 @@ def _workers(record: dict[str, Any]) -> tuple[Worker, ...]:
     encode = (_worker(record, "encode", "(e)"),) if record.get("(e)workers") else ()
     if "(d)parallel" in record:
         return *encode, _worker(record, "prefill", "(p)"), _worker(record, "decode", "(d)")
+    if "(f)workers" in record:
+        prefill = (_worker({**record, "(p)moe_ep": record["(p)ep"]}, "prefill", "(p)"),) if record["(p)workers"] else ()
+        return *prefill, _worker(record, "attention", "(a)"), _ffn_pool(record)
     return *encode, _worker(record, "agg", "")
+
+
+def _ffn_pool(record: dict[str, Any]) -> Worker:
+    """The feed-forward pool: it runs one microbatch of all attention workers at a time."""
+    gpus, ep = int(record["(f)tp"]), int(record["(f)ep"])
+    layout = f"tp{gpus} ep{ep}" if ep > 1 else f"tp{gpus}"
+    return Worker("ffn", 1, layout, gpus, int(record["b_micro_total"]), record["(f)memory"])
 
 
 def _worker(record: dict[str, Any], role: str, prefix: str) -> Worker:
@@ -139,5 +149,5 @@ def _worker(record: dict[str, Any], role: str, prefix: str) -> Worker:
         layout=" ".join(shown),
         gpus=sizes["tp"] * sizes["pp"] * sizes["dp"] * sizes["cp"],
         batch=int(record[f"{prefix}bs"]),
-        memory_gib=record[f"{prefix}memory"],
+        memory_gib=record.get(f"{prefix}memory"),
     )

@@ -25,6 +25,10 @@ def _optional(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
+def _gib(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
 _COMMON = (
     Column("#", lambda row: str(row.rank)),
     Column("tok/s\n/gpu", lambda row: f"{row.tokens_per_s_per_gpu:.2f}"),
@@ -36,7 +40,7 @@ _COMMON = (
     Column("in\nflight", lambda row: str(row.concurrency)),
     Column("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),
 )
-_MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(f"{worker.memory_gib:.1f}" for worker in row.workers))
+_MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(_gib(worker.memory_gib) for worker in row.workers))
 _BINDING = Column("held back\nby", lambda row: row.binding or "-", "left")
 _PROVENANCE = Column("least sure\nsource", lambda row: row.provenance or "-", "left")
 _DROPPED_FIRST = ("least sure\nsource", "held back\nby", "total\nms", "GiB\n/GPU", "in\nflight", "req/s")

@@ -77,6 +77,13 @@ def test_mistake_is_one_line_and_exit_2(line: str, parts: list[str], capsys: pyt
         assert part in captured.err
 
 
+def test_flags_that_change_nothing_are_accepted(capsys: pytest.CaptureFixture[str]):
+    line = "--log-level DEBUG --isl 1 --engine-step-backend=rust --forward-model op_level --enable-wideep"
+    assert refusals.without_effect(line.split()) == ["--isl", "1"]
+    assert capsys.readouterr().err.startswith("aicjax: --enable-wideep changes nothing")
+    assert refusals.without_effect(["--forward-model", "fpm"]) == ["--forward-model", "fpm"]
+
+
 @pytest.mark.parametrize("flag", sorted(refusals.FLAGS))
 def test_refused_flags_are_no_flags_of_ours(flag: str, capsys: pytest.CaptureFixture[str]):
     assert run(["search", flag, "1"]) == 2
