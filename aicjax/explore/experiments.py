@@ -86,6 +86,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _checked(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of an experiment that ask for something, after those that do not belong are refused."""
+    stated = {key: None if value == "None" else value for key, value in stated.items()}
     mode = stated.get("serving_mode")
     for key, value in stated.items():
         if key not in keys.KNOWN:
@@ -97,9 +98,10 @@ def _checked(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     if mode is not None and mode not in keys.SERVING_MODES:
         raise InputError(f"{place}.serving_mode", mode, one_of(mode, keys.SERVING_MODES))
     decode_too = [f"decode_{key}" for key in keys.SAME_AS_PREFILL]
-    foreign = {"disagg": keys.OF_ONE_WORKER, "agg": (*keys.DISAGG_NAMES, *decode_too)}.get(str(mode), ())
+    one_worker = (*(key for key in keys.DISAGG_NAMES if key not in keys.NAMES), *decode_too)
+    foreign = {"disagg": keys.OF_ONE_WORKER, "agg": one_worker, "afd": one_worker}.get(str(mode), ())
     for key in foreign:
-        if stated.get(key) not in keys.UNSET:
+        if stated.get(key) not in (*keys.UNSET, stated.get(_shared_name(key))):
             reason = f"left out where serving_mode is {mode}: {_HINTS[str(mode)]}"
             raise InputError(f"{place}.{key}", stated[key], reason)
     for key, default in keys.SAME_AS_PREFILL.items() if mode == "disagg" else ():
@@ -110,7 +112,16 @@ def _checked(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stated.items() if value is not None and key not in dropped}
 
 
-_HINTS = {"disagg": "prefill and decode workers have their own", "agg": "there is one kind of worker"}
+_HINTS = {
+    "disagg": "prefill and decode workers have their own",
+    **dict.fromkeys(("agg", "afd"), "model, system and engine are stated once"),
+}
+
+
+def _shared_name(key: str) -> str:
+    """The key of one worker that a key of a role stands for; none for one that is not of a role."""
+    shared = key.removeprefix("prefill_").removeprefix("decode_")
+    return shared if shared != key else ""
 
 
 def _lacking(stated: Mapping[str, Any]) -> str | None:
@@ -124,6 +135,8 @@ def _lacking(stated: Mapping[str, Any]) -> str | None:
 def _request(place: str, stated: Mapping[str, Any], shared: Mapping[str, Any]) -> SearchRequest:
     names = keys.DISAGG_NAMES if stated["serving_mode"] == "disagg" else keys.NAMES
     fields = {names.get(key, key): value for key, value in stated.items()}
+    if isinstance(policy := fields.get("transfer_policy"), list):
+        fields["transfer_policy"] = ",".join(policy)
     try:
         return SearchRequest(**{**DEFAULTS, **shared, **fields})
     except InputError as error:
