@@ -206,12 +206,12 @@ def _beaten(frame: Frame, other: Frame, ranking: Ranking) -> np.ndarray:
         equal = _equal(own, others)
         beaten &= equal | (others > own)
         level |= equal
-    return (beaten & level).any(axis=1)
+    return np.any(beaten & level, axis=1)
 
 
 def _at_target(frame: Frame, ranking: Ranking) -> np.ndarray:
     """Rows whose TPOT is a target to rounding [row]."""
-    return np.logical_and(ranking.targets, frame["tpot"] == np.round(frame["tpot"]))
+    return ranking.targets & (frame["tpot"] == np.round(frame["tpot"]))
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
