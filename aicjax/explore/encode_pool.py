@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aicjax._results import InputError, MissingData, NoFeasible
+from aicjax._results import InputError, NoFeasible
 from aicjax._units import GIB, MS_PER_S
 from aicjax.explore.columns import DECIMALS
 from aicjax.explore.grid import EncoderGrid
+from aicjax.explore.misfit import no_data
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.explore.roles import Deployment
@@ -108,14 +109,15 @@ def encode_pool(
         images,
         batch,
         mode=deployment.database_mode,
+        transfer_policy=deployment.transfer_policy,
         constants=deployment.constants,
     )
     fits, uses = _memory(deployment, hardware, lists, images, batch)
     if not fits.any():
         raise NoFeasible(f"{task}: the vision encoder does not fit a GPU of {hardware.name}.")
     if np.isnan(times.latency_ms).any():
-        missing = dict.fromkeys(name for config in range(len(lists)) for name in times.missing(config))
-        raise MissingData(f"{task}: no measured data for {', '.join(missing)} ({hardware.name}).")
+        missing = [name for config in range(len(lists)) for name in times.missing(config)]
+        raise no_data(task, missing, deployment, hardware.name, version)
     return _choices(deployment, times, np.array(list(lists)), batch, fits, uses)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aicjax._results import AicjaxError, MissingData, NoFeasible
-from aicjax.explore.roles import Worker
+from aicjax.explore.roles import Deployment, Worker
 from aicjax.explore.shortfall import Shortfall
 from aicjax.forward.bound import PARTS, StepCurves
 from aicjax.forward.encoder import EncoderTimes
@@ -50,11 +50,15 @@ def missing_error(
 ) -> MissingData:
     """The error of a role of which no point has data: the operators that lack them in its first layout."""
     lacking = [name for part in PARTS for name in curves.missing(part, rows[0])]
-    names = list(dict.fromkeys(lacking + (encoder.missing(0) if encoder is not None else [])))
-    deployment = worker.deployment
-    where = f"{deployment.model.name} on {deployment.system.name}, {deployment.backend} {deployment.version}"
+    names = lacking + (encoder.missing(0) if encoder is not None else [])
+    return no_data(task, names, worker.deployment, worker.deployment.system.name, worker.deployment.version)
+
+
+def no_data(task: str, names: Sequence[str], deployment: Deployment, system: str, version: str) -> MissingData:
+    """The error of operators that have no answer on a system."""
+    where = f"{deployment.model.name} on {system}, {deployment.backend} {version}"
     return MissingData(
-        f"{task}: no data for {', '.join(names) or 'any operator'} ({where}) in database mode "
+        f"{task}: no data for {', '.join(dict.fromkeys(names)) or 'any operator'} ({where}) in database mode "
         f"{deployment.database_mode}; HYBRID estimates what it can, SOL gives bounds."
     )
 
