@@ -5,13 +5,14 @@ from typing import Any
 
 from aicjax.explore.request import QUANT_ROLES, SearchRequest
 
-SERVING_MODES = ("agg", "disagg")
-NAMES = {"system_name": "system", "backend_name": "backend"}  # key: field of the search
+SERVING_MODES = ("agg", "disagg", "afd")
+NAMES = {"system_name": "system", "backend_name": "backend", "encoder_system_name": "encoder_system"}  # key: field
 DISAGG_NAMES = {
     "prefill_model_path": "model_path",
     "prefill_system_name": "system",
     "decode_system_name": "decode_system",
     "prefill_backend_name": "backend",
+    "encoder_system_name": "encoder_system",
 }
 _BACKEND = SearchRequest.model_fields["backend"].default
 SAME_AS_PREFILL = {"model_path": None, "backend_name": _BACKEND}  # which both roles state alike; default
@@ -20,39 +21,21 @@ OF_ONE_WORKER = (  # a disaggregated experiment states them for each role
     *(f"{part}_quant_mode" for part in QUANT_ROLES),
 )
 _OF_SEARCHES_ALONE = (
-    *("system", "decode_system", "backend", "top_n", "inclusive_tpot"),
+    *("system", "decode_system", "encoder_system", "backend", "top_n", "inclusive_tpot"),
     *("target_request_rate", "target_concurrency", "encoder_system"),
 )
 UNSET: tuple[Any, ...] = (None, "", False, _BACKEND)
 ASKS_NOTHING: dict[str, tuple[Any, ...]] = {  # the values besides null that a key without a field may have
     "forward_model": ("op_level",),
     "engine_step_backend": ("rust",),
-    "wideep_num_slots": (),
-    "moe_backend": ("None", "deepep_moe"),
     "decode_cp_candidates": ([1],),
-    **dict.fromkeys(("enable_eplb", "prefill_enable_eplb", "decode_enable_eplb"), (False,)),
     # Deprecated: large expert parallelism follows from the data. Prefill workers take whole prompts in any case.
     **dict.fromkeys(("enable_wideep", "prefill_enable_wideep", "decode_enable_wideep"), (False, True)),
     "prefill_enable_chunked_prefill": (False, True),
+    **dict.fromkeys(("afd_n_a_nodes", "afd_n_f_nodes", "afd_tp_a", "afd_a_batch_size", "afd_total_batch_size"), ()),
+    "afd_prefill_max_candidates": (256,),
+    "afd_prefill_candidate_overflow": ("error",),
 }
-AFD_DEFAULTS: dict[str, Any] = {
-    "afd_combined_with_pd": True,
-    "afd_comm_overhead_factor": 1.0,
-    "afd_boundary_on_attn": True,
-    "afd_max_a_batch_size": 1024,
-    "afd_max_af_ratio": 4.0,
-    "afd_max_candidates": 10_000,
-    "afd_candidate_overflow": "error",
-    "afd_prefill_max_candidates": 256,
-    "afd_prefill_candidate_overflow": "error",
-    "afd_decode_latency_correction": 1.0,
-    **dict.fromkeys(("afd_total_gpus", "afd_total_batch_size", "afd_n_a_nodes", "afd_n_f_nodes", "afd_tp_a")),
-    **dict.fromkeys(("afd_a_batch_size", "afd_tp_a_candidates", "afd_microbatch_candidates")),
-    **dict.fromkeys(("afd_pipeline_model_candidates", "afd_f_moe_ep_size_candidates", "afd_prefill_batch_size_list")),
-    **dict.fromkeys(("afd_max_prefill_gpus", "afd_max_prefill_workers", "afd_prefill_degradation")),
-    **dict.fromkeys(("afd_decode_degradation", "afd_ttft_correction_factor")),
-}
-ASKS_NOTHING |= {key: (value,) for key, value in AFD_DEFAULTS.items()}
 KNOWN = (
     *(key for key in SearchRequest.model_fields if key not in _OF_SEARCHES_ALONE),
     *(*NAMES, *DISAGG_NAMES, *(f"decode_{key}" for key in SAME_AS_PREFILL), *ASKS_NOTHING),
