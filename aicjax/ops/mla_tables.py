@@ -99,7 +99,10 @@ def _native_heads(rows: Rows) -> tuple[np.ndarray, list[int]]:
 
 
 def find_slice(database: Database, record: GridRecord) -> tuple[RaggedTable, int] | None:
-    """Table that answers for a record and its slice there; None when its formats were never measured."""
+    """Table that answers for a record and its slice there; None when its formats were never measured.
+
+    Another attention kernel answers for one that was not measured.
+    """
     spec, table = TABLES[type(record)], load_mla(*database.where, type(record))
     if table is None:
         return None
@@ -107,6 +110,8 @@ def find_slice(database: Database, record: GridRecord) -> tuple[RaggedTable, int
     if spec.whole_block:
         bucket = native_bucket([known for *formats, known in table.keys if tuple(formats) == key], record)
         key = (*key, bucket)
+    if spec.columns[:1] == _KERNEL and key not in table.keys:
+        key = next((known for known in table.keys if known[1:] == key[1:]), key)
     return (table, table.keys.index(key)) if key in table.keys else None
 
 

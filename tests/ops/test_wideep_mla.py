@@ -87,6 +87,18 @@ def test_availability_is_that_of_accepted_kernels():
     assert found == [True, False, True, True] and not missing
 
 
+@pytest.mark.parametrize("op", [PREFILL, DECODE], ids=["prefill", "decode"])
+def test_another_kernel_answers_for_one_that_was_not_measured(op):
+    listed = kernel_rows("trtllm_mla", (16, 64, 1, 2.0))
+    tables = {"wideep_context_mla_perf": listed, "wideep_generation_mla_perf": listed}
+    with made_up.database(**tables):
+        times, others = (
+            mla_cases.ask(made_up_database(), [dataclasses.replace(op, kv_quant=kv)], 1, 64) for kv in ("fp8", "int8")
+        )
+    assert times.latency_ms == pytest.approx([2.0], rel=mla_cases.TOLERANCE)
+    assert others.provenance.tolist() == [Provenance.MISSING]
+
+
 def test_without_a_table_other_kernels_are_missing():
     with made_up.database():
         times = mla_cases.ask(made_up_database(), [dataclasses.replace(PREFILL, kernel="trtllm_mla")], 1, 64)
