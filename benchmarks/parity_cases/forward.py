@@ -11,6 +11,7 @@ from aicjax._results import AicjaxError
 from aicjax.forward.bound import StepCurves, bind
 from aicjax.forward.encoder import encoder_times
 from aicjax.hardware import System, load_system
+from aicjax.ops.database import INTERPOLATING
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
 from aicjax.serving.static import decode_samples
@@ -54,7 +55,7 @@ def _compare_group(
     config = np.full(len(rows), -1)
     for key, members in rows.take(at).groups(*WORKER):
         try:
-            worker = stored_worker(tables, key)
+            worker = stored_worker(tables, key, shared=mode in INTERPOLATING)
             bind(*where, [worker.operators], mode=mode)
         except AicjaxError as error:
             comparison.fail(at[members], outcome_of(error))
@@ -103,8 +104,9 @@ def _compare_operators(
 
 
 def _compare_names(rows: StoredRows, row: int, ours: dict[str, float], comparison: Comparison) -> None:
-    """Operators of one row, by name."""
+    """Operators of one row, by name; of a row that was stored as a whole, none."""
     stored = json.loads(str(rows["per_op_json"][row]) or "{}")
+    ours = ours if stored else {}
     for name in stored.keys() | ours.keys():
         comparison.number(np.array([row]), name, stored.get(name, 0.0), ours.get(name, 0.0))
 

@@ -37,14 +37,19 @@ class StoredWorker(NamedTuple):
     operators: OpLists
 
 
-def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...]) -> StoredWorker:
-    """The worker of rows with the values `key` in the columns `WORKER`, on (system, backend, version)."""
+def stored_worker(tables: tuple[str, str, str], key: tuple[Any, ...], *, shared: bool = True) -> StoredWorker:
+    """The worker of rows with the values `key` in the columns `WORKER`, on (system, backend, version).
+
+    Formats follow what is measured, by other versions and backends too where `shared`.
+    """
     model_name, override, libraries, *sizes, nextn = key
     system, backend, stored_version = tables
     version = resolve_version(system, backend, stored_version)
     model, layout, hardware = load_model(model_name, compat=REFERENCE), Parallel(*sizes), load_system(system)
     explicit = {role.removesuffix("_quant_mode"): mode for role, mode in json.loads(override or "{}").items()}
-    quantisation = resolve_quantisation(model, hardware, backend, version, explicit, large_ep=bool(libraries))
+    quantisation = resolve_quantisation(
+        model, hardware, backend, version, explicit, large_ep=bool(libraries), shared=shared
+    )
     nodes = -(-layout.moe_ep // hardware.gpus_per_node)
     exchange = LargeEp(**json.loads(libraries), nodes=nodes) if libraries else None
     operators = op_lists(model, layout, quantisation, backend, nextn, exchange)
