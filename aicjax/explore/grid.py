@@ -129,7 +129,7 @@ class LargePipeline(_Section):
 
 
 class MegaMoe(_Section):
-    """Lists where dispatch, experts and combine run in one kernel: within a node, or in a rack of at least so many GPUs."""
+    """Lists where dispatch, experts and combine run in one kernel: within a node, or in a rack with enough GPUs."""
 
     node: dict[str, Counts]
     rack: dict[str, Counts]

@@ -10,6 +10,7 @@ from aicjax import quant
 from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
 from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
+from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
 from aicjax.ops.database import transfer_kinds
 
@@ -36,7 +37,7 @@ RECOMMENDING: DatabaseMode = "HYBRID"  # what recommendations take where nothing
 Words = Annotated[str | None, BeforeValidator(lambda value: ",".join(value) if isinstance(value, list) else value)]
 
 
-class _Request(ImageFields):
+class _Request(ImageFields, ExpertFields):
     """Base of the requests: closed set of names, finite numbers, every refusal an `InputError` of one line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())

@@ -66,6 +66,9 @@ class Deployment:
         database_mode: How operators without measurements are answered.
         transfer_policy: What an estimate may borrow from.
         attention_backend: Attention kernel to prefer.
+        mega_moe: Whether dispatch, experts and combine run in one kernel.
+        balanced: Whether a load balancer moves experts that span many GPUs.
+        slots: Places for such experts over all GPUs; 0 for as many as there are.
         hosts_encoder: Whether the vision encoder runs on these workers.
         encoder_dp: Whether their ranks then share out the images, rather than slices of the encoder.
         expert_spread: Where exchanges of experts over many GPUs are taken: wherever they are measured, for experts that
@@ -87,6 +90,9 @@ class Deployment:
     database_mode: str
     transfer_policy: str | None
     attention_backend: str | None
+    mega_moe: bool = False
+    balanced: bool = False
+    slots: int = 0
     hosts_encoder: bool = False
     encoder_dp: bool = True
     expert_spread: Spread = "measured"
@@ -103,10 +109,11 @@ class Deployment:
             InputError: Experts that span nodes are cut by tensor parallelism.
             MissingData: Experts span nodes and no exchange is measured there.
         """
-        if self.expert_spread == "never":
+        if self.mega_moe or self.expert_spread == "never":
             return None
         within_node = self.expert_spread == "measured"
-        return choose_large_ep(self.model, layout, self.coverage, phases=self.phases, within_node=within_node)
+        plan = choose_large_ep(self.model, layout, self.coverage, phases=self.phases, within_node=within_node)
+        return plan and dataclasses.replace(plan, slots=self.slots, balanced=self.balanced)
 
     def formats(self, exchange: LargeEp | None, *, bound: bool = False) -> Quantisation:
         """Number formats of a layout, or those in which its operators are bound."""
@@ -181,9 +188,8 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
     version = resolve_version(system.name, backend, request.of_role(role, "backend_version"))
     stated, searched = request.quant_modes(role), isinstance(request, SearchRequest)
     shared = request.database_mode in INTERPOLATING
-    resolve = functools.partial(
-        resolve_quantisation, model, system, backend, version, stated, searched=searched, shared=shared
-    )
+    options = {"searched": searched, "shared": shared, "mega_moe": request.mega_moe}
+    resolve = functools.partial(resolve_quantisation, model, system, backend, version, stated, **options)
     quantisation = resolve(role_runs_prefill=role != "decode")
     load = resolve_load(request, model)
     return Deployment(
@@ -202,6 +208,9 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         database_mode=request.database_mode,
         transfer_policy=request.transfer_policy,
         attention_backend=request.attention_backend,
+        mega_moe=request.mega_moe,
+        balanced=request.of_role(role, "enable_eplb"),
+        slots=request.wideep_num_slots or 0,
         hosts_encoder=request.has_images and role != "decode" and not request.enable_epd,
         encoder_dp=request.enable_encoder_dp,
         expert_spread=_expert_spread(request),
@@ -263,7 +272,8 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
 def _operators(deployment: Deployment, layout: Parallel, exchange: LargeEp | None) -> OpLists:
     """Operators of one layout, with the vision encoder where the workers host it."""
     model, formats = deployment.model, deployment.formats(exchange, bound=True)
-    lists = op_lists(model, layout, formats, deployment.backend, deployment.load.nextn, exchange)
+    nextn, mega_moe = deployment.load.nextn, deployment.mega_moe
+    lists = op_lists(model, layout, formats, deployment.backend, nextn, exchange, mega_moe)
     if not deployment.hosts_encoder:
         return without_encoder(lists)
     return with_encoder(lists, model, layout.tp, data_parallel=deployment.encoder_dp)

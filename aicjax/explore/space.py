@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from aicjax._results import InputError
+from aicjax.explore.expert_fields import MEGA
 from aicjax.explore.grid import LayoutGrid
 from aicjax.explore.request import PARALLEL_AXES
 from aicjax.explore.result import Refusal
@@ -30,6 +31,7 @@ def candidate_lists(
     *,
     pipeline_systems: tuple[System, ...] = (),
     large_ep: Sequence[int] = (),
+    moe_backend: str | None = None,
 ) -> Lists:
     """The list of each parallel axis for one role, before the budget limits the size of a worker.
 
@@ -43,15 +45,19 @@ def candidate_lists(
         stated: Lists of the user, which win.
         pipeline_systems: All systems of the deployment; the extra pipeline layouts need every one to be new enough.
         large_ep: Expert ranks beyond a node that the tables cover for the role.
+        moe_backend: Kernel of the experts, where the request states one.
     """
-    lists: Lists = dict(grid.moe) if model.is_moe else dict(grid.dense) | grid.dense_by_system.get(system.name, {})
+    mega = moe_backend == MEGA
+    lists = _default_lists(model, system, grid, mega=mega)
+    if backend == "sglang" and moe_backend is not None:
+        lists["moe_tp"] = (1,)
     if role != "decode" and backend in FAMILIES[model.family].context_parallel_backends:
         lists["cp"] = grid.context_parallel
     if large_ep:
         measured = tuple(large_ep)
         ladder = grid.large_ep.get(backend, {}).get(role) or {"num_gpu": measured, "dp": measured, "moe_ep": measured}
         lists = _joined(lists, ladder)
-    if _wants_pipeline(model, pipeline_systems or (system,), total_gpus, grid):
+    if not mega and _wants_pipeline(model, pipeline_systems or (system,), total_gpus, grid):
         lists = _joined(lists, grid.large_pipeline.lists)
     return lists | dict(stated)
 
@@ -85,6 +91,15 @@ def enumerate_layouts(
         else:
             layouts.append(layout)
     return layouts, refused
+
+
+def _default_lists(model: ModelConfig, system: System, grid: LayoutGrid, *, mega: bool) -> Lists:
+    if not model.is_moe:
+        return dict(grid.dense) | grid.dense_by_system.get(system.name, {})
+    if not mega:
+        return dict(grid.moe)
+    in_rack = (system.gpus_per_rack or 0) >= grid.mega_moe.min_rack_gpus
+    return dict(grid.mega_moe.rack if in_rack else grid.mega_moe.node)
 
 
 def _joined(lists: Lists, more: Mapping[str, tuple[int, ...]]) -> Lists:

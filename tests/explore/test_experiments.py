@@ -61,7 +61,7 @@ def test_keys_of_what_is_not_modelled_may_ask_for_nothing():
         "enable_epd": False,
         "forward_model": "op_level",
         "afd_max_a_batch_size": 1024,
-        "moe_backend": None,
+        "moe_backend": "None",
     }
     assert request(stated) == request(AGG)
 

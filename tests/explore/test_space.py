@@ -66,6 +66,15 @@ def test_wide_expert_parallelism_joins_the_lists():
     assert found["tp"] == (1, 2, 4, 8, 16)
 
 
+def test_one_kernel_for_experts_has_lists_of_its_own():
+    model, options = "deepseek-ai/DeepSeek-V4-Pro", {"backend": "sglang", "moe_backend": "megamoe"}
+    assert lists(model, system="b200_sxm", **options)["moe_ep"] == (8,)
+    found, refused = layouts(model, "sglang", "decode", system="gb200", moe_backend="megamoe", total_gpus=16)
+    assert {(layout.moe_tp, layout.pp) for layout in found} == {(1, 1)} and not refused
+    assert {layout.moe_ep for layout in found} == {4, 8, 16}
+    assert lists(MOE, "sglang", moe_backend="deepep_moe")["moe_tp"] == (1,)
+
+
 def test_pipelines_join_for_large_budgets_on_new_systems():
     assert lists(SPARSE, system="b200_sxm")["pp"] == (1, 2)
     assert lists(SPARSE, system="b200_sxm", total_gpus=8)["pp"] == (1,)
