@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aicjax.explore import recommend as recommend
     from aicjax.explore import run_experiments as run_experiments
     from aicjax.explore import search as search
+    from aicjax.explore.support import support as support
     from aicjax.forward import BoundModel as BoundModel
     from aicjax.forward import StepCurves as StepCurves
     from aicjax.forward import StepQueries as StepQueries
@@ -65,6 +66,7 @@ _ROOMS = {
         "run_experiments",
         "search",
     ),
+    "aicjax.explore.support": ("support",),
     "aicjax.tables": ("resolve_version",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
