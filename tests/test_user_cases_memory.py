@@ -13,6 +13,7 @@ from aicjax._results import NoFeasible
 from aicjax._units import GIB
 from aicjax.constants import load_constants
 from aicjax.explore import estimate
+from aicjax.explore.explain import memory_use
 from aicjax.forward.kv_budget import kv_budget_bytes
 from aicjax.forward.kv_capacity import kv_capacity
 from aicjax.forward.kv_curve import KvCurve
@@ -88,6 +89,8 @@ def test_the_engine_decides_what_the_memory_fraction_is_of():
     assert rooms == pytest.approx([90.9, 86.9])
     kinds = {name: bool(load_constants(name).memory.kv_fraction_of_free) for name in ("trtllm", "vllm", "sglang")}
     assert kinds == {"trtllm": True, "vllm": False, "sglang": False}
+    used = worker("Qwen/Qwen3-8B").inflight([8], 1000, 100, [1000], kv_fraction=0.8)
+    assert memory_use("agg", used, 0).kv_rule == "0.8 of what is free"
 
 
 def test_a_model_too_large_is_refused_with_what_it_needs_and_the_smallest_tp():

@@ -30,6 +30,7 @@ def memory_use(role: str, split: MemorySplit, config: int) -> MemoryUse:
         others=gib(split.others_bytes),
         capacity=split.capacity_bytes / GIB,
         kv_budget=gib(split.kv_budget_bytes),
+        kv_rule=f"{split.kv_fraction[config, 0]:g} of {'what is free' if split.kv_fraction_of_free else 'the GPU'}",
     )
 
 

@@ -22,6 +22,7 @@ class MemoryUse:
         weights, activations, kvcache, nccl, others: Parts.
         capacity: What the GPU has.
         kv_budget: Room that the engine gives the KV cache.
+        kv_rule: What that room is, in words: a fraction of what is free, or of the GPU; empty without a KV cache.
     """
 
     role: str
@@ -32,6 +33,7 @@ class MemoryUse:
     others: float
     capacity: float
     kv_budget: float
+    kv_rule: str = ""
 
     @property
     def total(self) -> float:

@@ -49,6 +49,8 @@ class MemorySplit:
         others_bytes: The runtime itself.
         capacity_bytes: Memory of the GPU.
         kv_budget_bytes: Room the engine gives the KV cache.
+        kv_fraction: The memory fraction that it follows from, before margins.
+        kv_fraction_of_free: Whether that is of what the other parts leave free, or of the whole GPU.
         encoder_bytes: Weights and activations of the vision encoder, counted in those.
     """
 
@@ -59,6 +61,8 @@ class MemorySplit:
     others_bytes: float
     capacity_bytes: float
     kv_budget_bytes: np.ndarray
+    kv_fraction: np.ndarray
+    kv_fraction_of_free: bool
     encoder_bytes: np.ndarray | float = 0.0
 
     @property
@@ -240,6 +244,8 @@ class WorkerMemory:
             others_bytes=self.others_bytes,
             capacity_bytes=self.capacity_bytes,
             kv_budget_bytes=self.kv_budget_bytes(non_kv, fraction[:, None], usable),
+            kv_fraction=fraction[:, None],
+            kv_fraction_of_free=bool(self.constants.kv_fraction_of_free),
             encoder_bytes=encoder_bytes,
         )
 

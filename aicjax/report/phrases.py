@@ -15,6 +15,11 @@ def model(request: Any) -> str:
     return request.model_path if request.family is None else f"{request.model_path} modelled as {request.family}"
 
 
+def following(request: Any) -> str:
+    """That a request follows AIConfigurator also in its defects, as the end of a phrase; empty otherwise."""
+    return "; as AIConfigurator" if request.compat == "reference" else ""
+
+
 def describe(worker: Worker) -> str:
     """A worker: how many, layout, batch."""
     count = "" if worker.role == "agg" and worker.count == 1 else f"{worker.count} x "
@@ -28,9 +33,10 @@ def composition(workers: tuple[Worker, ...]) -> str:
 
 def memory_use(use: MemoryUse) -> str:
     """The memory of one GPU of a worker, whole and by part."""
+    rule = f" at {use.kv_rule}" if use.kv_rule else ""
     return (
         f"memory {use.role}: {use.total:.1f} of {use.capacity:.1f} GiB (weights {use.weights:.1f}, activations "
-        f"{use.activations:.1f}, KV {use.kvcache:.1f} of {use.kv_budget:.1f}, other {use.nccl + use.others:.1f})"
+        f"{use.activations:.1f}, KV {use.kvcache:.1f} of {use.kv_budget:.1f}{rule}, other {use.nccl + use.others:.1f})"
     )
 
 

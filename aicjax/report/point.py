@@ -59,7 +59,7 @@ def _summary(result: "EstimateResult", console: Console) -> None:
         f"{role} {part['layout']} on {part['system']}, {part['backend']} {part['version']}"
         for role, part in result.resolved.items()
     )
-    print_lines(console, [f"{phrases.model(request)}: {where}"])
+    print_lines(console, [f"{phrases.model(request)}: {where}{phrases.following(request)}"])
     table = Table(box=None, show_header=False)
     table.add_column()
     table.add_column(justify="right")

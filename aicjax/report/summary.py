@@ -36,7 +36,8 @@ def question(result: SearchResult) -> list[str]:
         workload += f", {count} image{'' if count == 1 else 's'} of {sides} pixels"
     if request.nextn:
         workload += f", {request.nextn} drafts a step ({request.nextn_accepted:g} accepted)"
-    return [f"{phrases.model(request)}: {gpus}, {versions}", f"{workload}; {_limits(request)}; {request.database_mode}"]
+    asked = f"{workload}; {_limits(request)}; {request.database_mode}{phrases.following(request)}"
+    return [f"{phrases.model(request)}: {gpus}, {versions}", asked]
 
 
 def _limits(request: SearchRequest) -> str:

@@ -54,6 +54,8 @@ def test_text_shows_question_answer_fronts_and_lists(width: int):
         assert part in text
     assert "None" not in text
     assert "nan" not in text
+    assert "as AIConfigurator" not in text
+    assert "; as AIConfigurator" in _text(result(compat="reference"), width)
 
 
 def test_an_experiment_without_rows_says_why():
