@@ -180,6 +180,16 @@ AttentionBackend = Annotated[
     str | None,
     flag("--attention-backend", panel=_MEMORY, default="the backend's", metavar="NAME", text="Attention kernels."),
 ]
+MoeBackend = Annotated[
+    str | None,
+    flag(
+        "--moe-backend",
+        panel=_MEMORY,
+        default="by the data",
+        metavar="megamoe|deepep_moe",
+        text="megamoe runs dispatch, experts and combine in one kernel; deepep_moe keeps SGLang from cutting experts.",
+    ),
+]
 KvTransfer = Annotated[
     str | None,
     flag(

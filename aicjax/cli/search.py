@@ -102,6 +102,7 @@ def command(
     free_gpu_memory_fraction: options.MemoryFraction = None,
     max_seq_len: options.MaxSeqLen = None,
     attention_backend: options.AttentionBackend = None,
+    moe_backend: options.MoeBackend = None,
     kv_transfer_gb_per_s: options.KvTransfer = None,
     top_n: options.TopN = None,
     save_dir: options.SaveDir = None,
