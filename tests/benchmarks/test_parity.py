@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agreement report: a sample of stored answers passes, altered ones and bad command lines do not."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.parity import main
+from benchmarks.parity_cases import CASES
 
 REFERENCES = Path(__file__).parents[1] / "references"
 FILES = ("ops_gemm", "ops_generation_attention", "ops_mem", "ops_nccl")
@@ -52,11 +54,17 @@ def test_answer_against_a_stored_error_is_wrong(tmp_path, capsys):
     assert "1 rows, stored / ours: no data / ok" in capsys.readouterr().out
 
 
-def test_rows_beyond_what_is_modelled_count_only_on_request(tmp_path, capsys):
-    arguments = altered(tmp_path, "mode", lambda modes: ["LATER" if n == 0 else mode for n, mode in enumerate(modes)])
-    assert main(arguments) == 0
-    line = capsys.readouterr().out.splitlines()[1].split()
-    assert line[5] == "1"
+def test_rows_beyond_what_is_modelled_count_only_on_request(monkeypatch, capsys):
+    monkeypatch.setitem(CASES, "ops_mem", dataclasses.replace(CASES["ops_mem"], scope={"mode": ("SILICON",)}))
+    modes = pq.read_table(REFERENCES / "ops_mem.parquet").column("mode").to_pylist()
+    for condition, rows, left_out in (
+        ([], modes.count("SILICON"), len(modes) - modes.count("SILICON")),
+        (["--where", "mode=SOL"], modes.count("SOL"), 0),
+    ):
+        assert main(["--from", str(REFERENCES), "ops_mem", *condition]) == 0
+        line = capsys.readouterr().out.splitlines()[1].split()
+        assert [int(line[1]), int(line[5])] == [rows, left_out]
+        assert rows > 0
 
 
 @pytest.mark.parametrize(
