@@ -32,7 +32,6 @@ FLAGS = {
     ),
     "--engine-step-backend": "left out: there is one engine",
     "--forward-model": "left out: passes are sums of operators",
-    "--moe-backend": "left out but in searches: the data choose the expert kernels",
     "--systems-paths": "left out: set AICJAX_DATA to a directory that holds systems/, perfdb/ and configs/",
 }
 SWITCHES = {"--enable-wideep": "large expert parallelism follows from the data"}  # which change nothing, and why
