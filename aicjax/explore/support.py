@@ -110,13 +110,17 @@ class _Tried:
     @classmethod
     def of(cls, model: str, **inputs: Any) -> "_Tried":
         """A model in its layouts, or with the error that says why there is none."""
+        request = SearchRequest(model_path=model, total_gpus=_GPUS, isl=_TOKENS, osl=_TOKENS, **inputs)
+        budget, grid = Budget(_GPUS, _GPUS), load_grid(request.grid)
         try:
-            request = SearchRequest(model_path=model, total_gpus=_GPUS, isl=_TOKENS, osl=_TOKENS, **inputs)
-            budget, grid = Budget(_GPUS, _GPUS), load_grid(request.grid)
             worker = role_space(request, "agg", request.backend, budget, grid.layouts).worker
         except AicjaxError as error:
             return cls(model, error=error)
-        return cls(model, worker, {role: _fits(worker, memory) for role, memory in _LEAST_MEMORY.items()})
+        return cls(
+            worker.deployment.model.name,
+            worker,
+            {role: _fits(worker, memory) for role, memory in _LEAST_MEMORY.items()},
+        )
 
     @property
     def ready(self) -> bool:

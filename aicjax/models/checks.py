@@ -11,7 +11,7 @@ from aicjax.models.quantisation import Quantisation
 
 ACTIVATION_TP = (1, 2, 4, 8)  # tensor-parallel sizes with an activation coefficient; beyond the last, the last
 
-_BLOCKED_EXPERTS = ("MOE", "QWEN3VL_MOE", "HYBRIDMOE", "STEP3P7")  # families whose block-scaled experts are cut whole
+_BLOCKED_EXPERTS = ("MOE", "QWEN3VL_MOE", "HYBRIDMOE", "STEP3P7", "GENERIC")  # cut whole if block-scaled
 _DEFAULT_BLOCK = 128
 
 

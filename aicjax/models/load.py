@@ -160,8 +160,8 @@ def _architecture_facts(architecture: str, source: str, family: str | None) -> d
         return {"family": family, "text_config": "text_config"}
     raise UnsupportedModel(
         f"{source}: architecture {architecture} is not known; known are {', '.join(sorted(known))}; "
-        f"family={GENERIC.name} (--family {GENERIC.name}) models a decoder with grouped-query attention from the numbers "
-        "of its config."
+        f"family={GENERIC.name} (--family {GENERIC.name}) models a decoder with grouped-query attention from the "
+        "numbers of its config."
     )
 
 

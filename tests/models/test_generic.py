@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aicjax._results import DataError
+from aicjax._results import DataError, InputError
 from aicjax.models import Parallel, infer_quantisation, kv_cache, load_model, op_lists
 from aicjax.models.families.blocks import DENSE_FFN
 from aicjax.models.families.experts import SHARED_EXPERT
@@ -28,7 +28,7 @@ def generic(directory: Path, name: str, **changes):
 
 def lists(model, layout: Parallel, nextn: int = 0):
     quantisation = infer_quantisation(model, "sglang")
-    return (f(model, layout, quantisation, "sglang", nextn) for f in (op_lists, kv_cache))
+    return tuple(f(model, layout, quantisation, "sglang", nextn) for f in (op_lists, kv_cache))
 
 
 def named(ops) -> dict:
@@ -48,7 +48,7 @@ def named(ops) -> dict:
 )
 def test_a_config_of_a_known_shape_has_the_lists_of_its_family(tmp_path: Path, name: str, layout: Parallel):
     for nextn in (0, 2):
-        assert [*lists(generic(tmp_path, name), layout, nextn)] == [*lists(load_model(name), layout, nextn)]
+        assert lists(generic(tmp_path, name), layout, nextn) == lists(load_model(name), layout, nextn)
 
 
 def test_dense_layers_and_shared_experts_are_read(tmp_path: Path):
@@ -61,6 +61,12 @@ def test_dense_layers_and_shared_experts_are_read(tmp_path: Path):
     assert (shared.scale, shared.n) == (model.layers - 3, 2 * model.moe_intermediate_size)
     assert ops["generation_moe"].scale == model.layers - 3
     assert ops["generation_ar_1"].scale == ops["generation_ar_2"].scale == 3
+
+
+def test_experts_are_cut_into_whole_weight_blocks(tmp_path: Path):
+    model = generic(tmp_path, "Qwen/Qwen3-30B-A3B-FP8")
+    with pytest.raises(InputError, match="whole weight blocks of 128"):
+        lists(model, Parallel(tp=4, moe_tp=4))
 
 
 def test_nested_text_config_and_heads_without_groups(tmp_path: Path):
