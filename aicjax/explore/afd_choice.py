@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which points of a sweep over attention and feed-forward apart are kept for its latency targets."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,8 @@ def kept_points(points: AfdPoints, tpot_ms: NDArray[np.float64], step: int, most
         most: Largest batch allowed.
     """
     limit = batch_limits(points, step, most)
-    within = np.round(points.step_ms, DECIMALS)[:, :, None] <= tpot_ms
-    passing = within & points.fits[:, :, None]
+    within = np.round(points.times.step_ms, DECIMALS)[:, :, None] <= tpot_ms
+    passing = within & points.memory.fits[:, :, None]
     first = int(np.searchsorted(points.batches, step))
     found = _halved(passing[:, first:], limit // step)
     low = passing[:, :first] & (points.batches[:first] <= limit[:, None])[:, :, None]
@@ -50,10 +51,18 @@ def kept_points(points: AfdPoints, tpot_ms: NDArray[np.float64], step: int, most
     return kept
 
 
+def joined(kept: Sequence[Kept], points: AfdPoints) -> Kept:
+    """The points that any of several targets keeps, in the order of first appearance."""
+    batches = len(points.batches)
+    codes = np.concatenate([rows.candidate * batches + rows.batch for rows in kept])
+    first = np.sort(np.unique(codes, return_index=True)[1])
+    return Kept(codes[first] // batches, codes[first] % batches)
+
+
 def batch_limits(points: AfdPoints, step: int, most: int) -> NDArray[np.int64]:
     """Largest batch tried for each candidate: what memory allows by its growth, at least the floor of the search."""
-    attention = np.clip(points.attention_limit // step * step, MIN_BATCH_LIMIT, most // step * step)
-    ffn = np.where(points.ffn_limit > 0, points.ffn_limit, np.inf)
+    attention = np.clip(points.memory.attention_limit // step * step, MIN_BATCH_LIMIT, most // step * step)
+    ffn = np.where(points.memory.ffn_limit > 0, points.memory.ffn_limit, np.inf)
     return np.minimum(attention, ffn).astype(np.int64)
 
 

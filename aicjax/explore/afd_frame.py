@@ -37,20 +37,20 @@ def pool_frame(sweep: AfdSweep, points: AfdPoints, kept: Kept) -> Frame:
     }
     batch, micro = points.batches[kept.batch], points.micro[at]
     gpus = np.array([one.gpus for one in candidates.topologies])[topology]
-    tpot_ms = points.step_ms[at] / load.progress
+    tpot_ms = points.times.step_ms[at] / load.progress
     tokens_per_s = facts["(a)workers"] * batch * MS_PER_S / tpot_ms
-    attention_ms, ffn_ms, transfer_ms = points.attention_ms[at], points.ffn_ms[at], points.transfer_ms[at]
+    attention_ms, ffn_ms, transfer_ms = (values[at] for values in points.times[:3])
     scalars = {
         "t_a_layer": attention_ms,
         "t_f_layer": ffn_ms,
         "t_a2f_layer": transfer_ms,
         "t_f2a_layer": transfer_ms,
         "t_c_layer": 2 * transfer_ms,
-        "t_step": points.step_ms[at],
+        "t_step": points.times.step_ms[at],
         "balance_ratio": np.minimum(attention_ms, ffn_ms) / np.maximum(attention_ms, ffn_ms),
-        "comm_hidden": points.hidden[at],
+        "comm_hidden": points.times.hidden[at],
     }
-    memory = {"(a)memory": points.attention_bytes[at] / GIB, "(f)memory": points.ffn_bytes[at] / GIB}
+    memory = {"(a)memory": points.memory.attention_bytes[at] / GIB, "(f)memory": points.memory.ffn_bytes[at] / GIB}
     values: dict[str, Any] = {
         **dict.fromkeys(columns.AFD, np.nan),
         **dict.fromkeys(("(p)impl", *(f"(p){name}" for name in _ORIGIN)), ""),

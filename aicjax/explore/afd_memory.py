@@ -22,6 +22,39 @@ from aicjax.models import Parallel
 from aicjax.models.afd import AfdOperators, AfdTopology
 from aicjax.ops.records import OpLists
 
+Ints = NDArray[np.int64]
+_PROBES = (128, 256)  # microbatches whose memory tells how it grows
+
+
+class Pools(NamedTuple):
+    """The distinct pools of one kind, and which of them each candidate has.
+
+    Attributes:
+        lists: Operators of each.
+        layouts: Layout of each.
+        of: Position for each candidate [candidate].
+    """
+
+    lists: tuple[OpLists, ...]
+    layouts: tuple[Parallel, ...]
+    of: Ints
+
+
+class PoolMemory(NamedTuple):
+    """Memory of candidates at all batches.
+
+    Attributes:
+        attention_bytes, ffn_bytes: Of a GPU of each pool [candidate, batch].
+        fits: Whether both fit [candidate, batch].
+        attention_limit, ffn_limit: Batches at which the pools are full, by how their memory grows [candidate].
+    """
+
+    attention_bytes: NDArray[np.float64]
+    ffn_bytes: NDArray[np.float64]
+    fits: NDArray[np.bool_]
+    attention_limit: NDArray[np.float64]
+    ffn_limit: NDArray[np.float64]
+
 
 class Limits(NamedTuple):
     """What a request says about memory; None for what the engine does by itself.
@@ -106,24 +139,71 @@ def pool_split(
     )
 
 
-def largest_batch(pair: MemorySplit, batches: tuple[int, int], copies: ArrayLike, kv_share: float | None) -> NDArray:
-    """Largest microbatch that fits, on the line through two of them.
+def pool_bytes(
+    deployment: Deployment,
+    attention: Pools,
+    ffn: Pools,
+    micro: Ints,
+    workers: Ints,
+    copies: Ints,
+    limits: Limits,
+) -> PoolMemory:
+    """Memory of all candidates at all batches while they decode.
 
     Args:
-        pair: Memory at the two batches, without more than one microbatch in the KV cache [1, 2].
-        batches: The two batches.
-        copies: Microbatches in the KV cache, 0 for a pool without one, int [point].
+        deployment: Where and how they run.
+        attention, ffn: The pools.
+        micro: Requests of a microbatch of an attention worker [candidate, batch].
+        workers: Attention workers [candidate].
+        copies: Microbatches in flight [candidate].
+        limits: What the request says.
+    """
+
+    def split(pools: Pools, pool: int, batch: ArrayLike) -> MemorySplit:
+        return pool_split(deployment, pools.layouts[pool], pools.lists[pool], "decode", batch, limits)
+
+    capacity = float(deployment.system.mem_capacity_bytes)
+    attention_bytes, ffn_bytes = (np.empty(micro.shape) for _ in range(2))
+    within_budget = np.empty(micro.shape, bool)
+    attention_limit, ffn_limit = (np.empty(len(micro)) for _ in range(2))
+    share = limits.kv_fraction
+    if share is not None:
+        constants = deployment.constants.memory
+        share *= (1 - constants.kv_reserved) * (1 - constants.kv_tolerance)
+    for pool in range(len(attention.lists)):
+        rows = np.flatnonzero(attention.of == pool)
+        found = split(attention, pool, micro[rows].ravel())
+        cached = np.reshape(found.kvcache_bytes, micro[rows].shape) * copies[rows, None]
+        rest = np.reshape(found.total_bytes - found.kvcache_bytes, micro[rows].shape)
+        attention_bytes[rows] = rest + cached
+        within_budget[rows] = cached <= np.reshape(found.kv_budget_bytes, cached.shape)
+        most = _largest(split(attention, pool, _PROBES), copies[rows], share)
+        attention_limit[rows] = np.floor(most) * copies[rows]
+    for pool in range(len(ffn.lists)):
+        rows = np.flatnonzero(ffn.of == pool)
+        found = split(ffn, pool, (micro[rows] * workers[rows, None]).ravel())
+        ffn_bytes[rows] = np.reshape(found.total_bytes - found.kvcache_bytes, micro[rows].shape)
+        most = np.floor(_largest(split(ffn, pool, _PROBES), np.zeros(1), None))
+        ffn_limit[rows] = np.floor(most / workers[rows]) * copies[rows]
+    fits = within_budget & (attention_bytes < capacity) & (ffn_bytes < capacity)
+    return PoolMemory(attention_bytes, ffn_bytes, fits, attention_limit, ffn_limit)
+
+
+def _largest(pair: MemorySplit, copies: NDArray, kv_share: float | None) -> NDArray[np.float64]:
+    """Largest microbatch that fits, on the line through the probes; not negative.
+
+    Args:
+        pair: Memory at the probes, with one microbatch in the KV cache [1, 2].
+        copies: Microbatches in the KV cache, 0 for a pool without one [point].
         kv_share: Part of what is free that the KV cache may take; None where only the whole is limited.
     """
-    copies = np.asarray(copies, np.float64)
     kv = np.broadcast_to(pair.kvcache_bytes, (1, 2))[0]
     rest = np.broadcast_to(pair.total_bytes, (1, 2))[0] - kv
-    span = batches[1] - batches[0]
+    span = _PROBES[1] - _PROBES[0]
     kv_slope, rest_slope = (kv[1] - kv[0]) / span * copies, (rest[1] - rest[0]) / span
-    fixed = rest[0] + kv[0] * copies - (kv_slope + rest_slope) * batches[0]
-    room = pair.capacity_bytes - fixed
-    with np.errstate(divide="ignore"):
-        most = np.where(kv_slope + rest_slope > 0, room / (kv_slope + rest_slope), np.inf)
-        if kv_share is not None:
-            most = np.minimum(most, kv_share * room / (kv_slope + kv_share * rest_slope))
+    room = pair.capacity_bytes - rest[0] - kv[0] * copies + (kv_slope + rest_slope) * _PROBES[0]
+    slope = kv_slope + rest_slope
+    most = np.where(slope > 0, room / np.where(slope > 0, slope, 1.0), np.inf)
+    if kv_share is not None:
+        most = np.minimum(most, kv_share * room / (kv_slope + kv_share * rest_slope))
     return np.maximum(most, 0.0)

@@ -58,7 +58,8 @@ def afd_candidates(request: SearchRequest, deployment: Deployment, gpus: int, gr
         topologies = topologies[: -(-request.afd_max_candidates // len(ways))]
     kept, operators, refused = _priced(request, deployment, topologies)
     pairs = np.array([(at, *way) for at in range(len(kept)) for way in ways], np.int64)[: request.afd_max_candidates]
-    return AfdCandidates(tuple(kept), tuple(operators), *pairs.T, tuple(refused))
+    topology, microbatches, pipeline = pairs.T
+    return AfdCandidates(tuple(kept), tuple(operators), topology, microbatches, pipeline, tuple(refused))
 
 
 def _topologies(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step times and memory of all deployments with attention and feed-forward layers apart, at all batches."""
+"""Step times of all deployments with attention and feed-forward layers apart, at all batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,33 +10,32 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from aicjax.explore.afd_memory import Limits, largest_batch, pool_split
+from aicjax.explore.afd_memory import Limits, PoolMemory, Pools, pool_bytes
 from aicjax.explore.afd_space import AfdCandidates
 from aicjax.explore.roles import Deployment
-from aicjax.forward.bound import StepCurves, bind
-from aicjax.models import Parallel
-from aicjax.ops.records import OpLists
+from aicjax.forward.bound import bind
 from aicjax.serving.afd import LayerTimes, chosen_cycle, decode_step_ms
-from aicjax.serving.coordinates import Coordinates, Places
+from aicjax.serving.coordinates import Coordinates
 from aicjax.serving.static import decode_samples
 
-CHUNK = 256  # candidates evaluated at once
-PROBES = (128, 256)  # microbatches whose memory tells how it grows
-Array = NDArray
+_CHUNK = 256  # candidates evaluated at once
 
 
-class Pools(NamedTuple):
-    """The distinct operator lists of a pool and which of them each candidate has.
+class Times(NamedTuple):
+    """Mean times over an answer; all fields [candidate, batch], ms.
 
     Attributes:
-        lists: Distinct lists.
-        layouts: Layout of each.
-        of: Position for each candidate [candidate].
+        attention_ms, ffn_ms: A layer on each pool.
+        transfer_ms: One way between them.
+        step_ms: A decode step; NaN where an operator has no answer.
+        hidden: Whether transfers are hidden in the last step.
     """
 
-    lists: tuple[OpLists, ...]
-    layouts: tuple[Parallel, ...]
-    of: NDArray[np.int64]
+    attention_ms: NDArray[np.float64]
+    ffn_ms: NDArray[np.float64]
+    transfer_ms: NDArray[np.float64]
+    step_ms: NDArray[np.float64]
+    hidden: NDArray[np.bool_]
 
 
 class AfdPoints(NamedTuple):
@@ -45,26 +44,14 @@ class AfdPoints(NamedTuple):
     Attributes:
         batches: Requests in flight of an attention worker [batch].
         micro: Requests of a microbatch [candidate, batch].
-        attention_ms, ffn_ms, transfer_ms: Mean times of a layer; a transfer is one way [candidate, batch].
-        step_ms: Mean time of a decode step [candidate, batch]; NaN where an operator has no answer.
-        hidden: Whether transfers are hidden in the last step [candidate, batch].
-        attention_bytes, ffn_bytes: Memory of a GPU of each pool [candidate, batch].
-        fits: Whether both pools fit [candidate, batch].
-        attention_limit, ffn_limit: Batches at which the pools are full, by how their memory grows [candidate].
+        times: Layer times and steps.
+        memory: Memory of the pools.
     """
 
     batches: NDArray[np.int64]
     micro: NDArray[np.int64]
-    attention_ms: NDArray[np.float64]
-    ffn_ms: NDArray[np.float64]
-    transfer_ms: NDArray[np.float64]
-    step_ms: NDArray[np.float64]
-    hidden: NDArray[np.bool_]
-    attention_bytes: NDArray[np.float64]
-    ffn_bytes: NDArray[np.float64]
-    fits: NDArray[np.bool_]
-    attention_limit: NDArray[np.float64]
-    ffn_limit: NDArray[np.float64]
+    times: Times
+    memory: PoolMemory
 
 
 @dataclass(frozen=True)
@@ -93,124 +80,107 @@ class AfdSweep:
 
     def points(self) -> AfdPoints:
         """Step times and memory."""
-        micro = -(-self.batches // self.candidates.microbatches[:, None])
+        candidates = self.candidates
+        micro = -(-self.batches // candidates.microbatches[:, None])
         distinct, at = np.unique(micro, return_inverse=True)
-        workers = np.array([topology.attention_workers for topology in self.candidates.topologies])
-        counts, worker = np.unique(workers[self.candidates.topology], return_inverse=True)
-        pools = [self._pools(pool) for pool in ("attention", "ffn", "transfer")]
+        workers = np.array([topology.attention_workers for topology in candidates.topologies])[candidates.topology]
+        counts, worker = np.unique(workers, return_inverse=True)
+        pools = {pool: self._pools(pool) for pool in ("attention", "ffn", "transfer")}
         at = at.reshape(micro.shape)
-        times = self._times(pools, distinct, at, counts, worker)
-        return AfdPoints(self.batches, micro, *times, *self._memory(pools, distinct, at, counts, worker))
+        memory = pool_bytes(
+            self.deployment,
+            pools["attention"],
+            pools["ffn"],
+            micro,
+            workers,
+            candidates.microbatches,
+            self.limits,
+        )
+        return AfdPoints(self.batches, micro, self._times(pools, distinct, at, counts, worker), memory)
 
     def _pools(self, pool: str) -> Pools:
-        place: dict[tuple[Parallel, OpLists], int] = {}
+        """The distinct operator lists of a pool, and which of them each candidate has."""
+        place: dict = {}
         side = 1 if pool == "ffn" else 0
         of = [
-            place.setdefault((topology.layouts(self.deployment.model)[side], getattr(operators, pool)), len(place))
+            place.setdefault((getattr(operators, pool), topology.layouts(self.deployment.model)[side]), len(place))
             for topology, operators in zip(self.candidates.topologies, self.candidates.operators, strict=True)
         ]
-        layouts, lists = zip(*place, strict=True)
+        lists, layouts = zip(*place, strict=True)
         return Pools(lists, layouts, np.array(of)[self.candidates.topology])
 
-    def _times(
-        self, pools: Sequence[Pools], micro: Array, at: Array, counts: Array, worker: Array
-    ) -> tuple[Array, ...]:
+    def _times(self, pools: dict[str, Pools], micro, at, counts, worker) -> Times:
+        """Times from one evaluation of all pools at distinct microbatches `micro` and numbers of workers `counts`.
+
+        `at` [candidate, batch] and `worker` [candidate] say which of them each point has.
+        """
         deployment, coordinates = self.deployment, Coordinates()
         rows, (lengths, weights) = micro * deployment.load.query_rows, decode_samples(deployment.load, self.stride)
         alone = coordinates.generation_rest(rows)
-        seen = [
-            part(rows[:, None], lengths) for part in (coordinates.generation_attention, coordinates.generation_other)
-        ]
+        attending = coordinates.generation_attention(rows[:, None], lengths)
+        other = coordinates.generation_other(rows[:, None], lengths)
         together = coordinates.generation_rest(rows[:, None] * counts)
         bound = bind(
             deployment.system,
             deployment.backend,
             deployment.version,
-            [lists for pool in pools for lists in pool.lists],
+            [lists for pool in pools.values() for lists in pool.lists],
             mode=deployment.database_mode,
+            transfer_policy=deployment.transfer_policy,
             constants=deployment.constants,
             attention_backend=deployment.attention_backend,
         )
         curves = bound.evaluate(coordinates.queries())
-        first, second = len(pools[0].lists), len(pools[0].lists) + len(pools[1].lists)
-        layers = deployment.model.layers
-        attention = (_values(alone, curves)[:first, :, None] + sum(_values(p, curves)[:first] for p in seen)) / layers
-        ffn = _values(together, curves)[first:second] / layers
-        transfer = _values(alone, curves)[second:] * np.float32(self.overhead)
-        share = (weights / weights.sum()).astype(np.float32)
-        found = []
-        for start in range(0, len(at), CHUNK):
-            part = slice(start, start + CHUNK)
-            padded = [
-                np.resize(values[part], (CHUNK, *values.shape[1:])) if len(values) > CHUNK else values[part]
-                for values in (at, worker, *(pool.of for pool in pools))
-            ]
-            ways = [
-                np.resize(values[part], CHUNK) if len(at) > CHUNK else values[part]
-                for values in (self.candidates.microbatches.astype(np.float32), self.candidates.pipeline)
-            ]
-            taken = _steps(attention, ffn, transfer, *padded, *ways, np.float32(layers), share)
-            found.append([np.asarray(values)[: len(at[part])] for values in taken])
-        attention_ms, ffn_ms, transfer_ms, step_ms, hidden = (np.concatenate(x) for x in zip(*found, strict=True))
-        numbers = (attention_ms, ffn_ms, transfer_ms, step_ms * self.correction)
-        return *(values.astype(np.float64) for values in numbers), hidden
-
-    def _memory(
-        self, pools: Sequence[Pools], micro: Array, at: Array, counts: Array, worker: Array
-    ) -> tuple[Array, ...]:
-        """Bytes of both pools, whether they fit, and the batches at which each would be full."""
-        (attention, ffn, _), copies = pools, self.candidates.microbatches
-        splits = [self._split(attention, pool, micro) for pool in range(len(attention.lists))]
-        cached, total, budget = (
-            np.stack([np.broadcast_to(getattr(split, name), (1, len(micro)))[0] for split in splits])[
-                attention.of[:, None], at
-            ]
-            for name in ("kvcache_bytes", "total_bytes", "kv_budget_bytes")
+        attention, ffn, transfer = _split([len(pool.lists) for pool in pools.values()])
+        layers = np.float32(deployment.model.layers)
+        rest, seen = (part.curve(curves)[:, part.inverse] for part in (alone, attending))
+        seen = seen + other.curve(curves)[:, other.inverse]
+        tables = (
+            (rest[attention, :, None] + seen[attention]) / layers,
+            together.curve(curves)[ffn][:, together.inverse] / layers,
+            rest[transfer] * np.float32(self.overhead),
         )
-        attention_bytes = total + cached * (copies[:, None] - 1)
-        pooled = np.stack(
-            [
-                np.broadcast_to(split.total_bytes - split.kvcache_bytes, (1, micro.size * counts.size))[0]
-                for split in (self._split(ffn, pool, np.outer(micro, counts).ravel()) for pool in range(len(ffn.lists)))
-            ]
-        ).reshape(len(ffn.lists), len(micro), len(counts))
-        ffn_bytes = pooled[ffn.of[:, None], at, worker[:, None]]
-        capacity = float(self.deployment.system.mem_capacity_bytes)
-        fits = (attention_bytes < capacity) & (cached * copies[:, None] <= budget) & (ffn_bytes < capacity)
-        constants = self.deployment.constants.memory
-        share = self.limits.kv_fraction
-        if share is not None:
-            share *= (1 - constants.kv_reserved) * (1 - constants.kv_tolerance)
-        most = np.stack(
-            [
-                largest_batch(self._split(attention, pool, PROBES), PROBES, copies, share)
-                for pool in range(len(attention.lists))
-            ]
-        )[attention.of, np.arange(len(copies))]
-        shared = np.stack(
-            [largest_batch(self._split(ffn, pool, PROBES), PROBES, 0, None) for pool in range(len(ffn.lists))]
-        )[ffn.of]
-        per_worker = np.floor(np.floor(shared) / counts[worker])
-        return attention_bytes, ffn_bytes, fits, np.floor(most) * copies, per_worker * copies
-
-    def _split(self, pools: Pools, pool: int, batch: Sequence[int] | Array):
-        return pool_split(self.deployment, pools.layouts[pool], pools.lists[pool], "decode", batch, self.limits)
+        share = (weights / weights.sum()).astype(np.float32)
+        ways = (self.candidates.microbatches.astype(np.float32), self.candidates.pipeline)
+        indices = (at, worker, *(pool.of for pool in pools.values()), *ways)
+        parts = [
+            [np.asarray(values)[:length] for values in _steps(tables, chunk, layers, share)]
+            for chunk, length in _chunks(indices)
+        ]
+        *numbers, step_ms, hidden = (np.concatenate(values) for values in zip(*parts, strict=True))
+        attention_ms, ffn_ms, transfer_ms = (values.astype(np.float64) for values in numbers)
+        return Times(attention_ms, ffn_ms, transfer_ms, step_ms.astype(np.float64) * self.correction, hidden)
 
 
-def _values(places: Places, curves: StepCurves) -> NDArray[np.float32]:
-    return places.curve(curves)[:, places.inverse]
+def _split(sizes: list[int]) -> list[slice]:
+    """Ranges of consecutive groups of these sizes."""
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _chunks(indices: tuple[NDArray, ...]) -> Iterator[tuple[list[NDArray], int]]:
+    """The candidates of `indices` in chunks of one length, the last filled up, and how many of a chunk count."""
+    count = len(indices[0])
+    for start in range(0, count, _CHUNK):
+        rows = np.minimum(np.arange(start, start + _CHUNK), count - 1)
+        yield [values[rows] for values in indices], min(_CHUNK, count - start)
 
 
 @eqx.filter_jit
-def _steps(attention, ffn, transfer, micro, worker, a_pool, f_pool, t_pool, microbatches, pipeline, layers, share):
+def _steps(tables, indices, layers, share):
     """Mean layer times and decode step of candidates at all batches, and whether transfers are hidden in the last step.
 
-    Gathers from `attention` [pool, micro, sample], `ffn` [pool, micro, worker] and `transfer` [pool, micro].
+    Gathers from tables of attention [pool, micro, sample], feed-forward [pool, micro, worker], transfer [pool, micro].
     """
-    own, one_way = ffn[f_pool[:, None], micro, worker[:, None]], transfer[t_pool[:, None], micro]
+    attention, ffn, transfer = tables
+    micro, worker, a_pool, f_pool, t_pool, microbatches, pipeline = indices
     series = attention[a_pool[:, None], micro]
-    times = LayerTimes(series, *(jnp.broadcast_to(x[..., None], series.shape) for x in (own, one_way, one_way)))
-    count, way = microbatches[:, None, None], pipeline[:, None, None]
-    cycle = chosen_cycle(times, count, way)
-    step = decode_step_ms(times, cycle, layers, count)
-    return series @ share, own, one_way, step @ share, cycle.hidden[..., -1]
+    ffn_ms, transfer_ms = ffn[f_pool[:, None], micro, worker[:, None]], transfer[t_pool[:, None], micro]
+    times = LayerTimes(
+        series, *(jnp.broadcast_to(x[..., None], series.shape) for x in (ffn_ms, transfer_ms, transfer_ms))
+    )
+    count = microbatches[:, None, None]
+    cycle = chosen_cycle(times, count, pipeline[:, None, None])
+    step_ms = decode_step_ms(times, cycle, layers, count)
+    attention_ms, step_ms = (jnp.matmul(values, share, precision="highest") for values in (series, step_ms))
+    return attention_ms, ffn_ms, transfer_ms, step_ms, cycle.hidden[..., -1]

@@ -10,7 +10,7 @@ import numpy as np
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.constants import DisaggConstants
 from aicjax.explore import frame as frames
-from aicjax.explore.afd_choice import kept_points
+from aicjax.explore.afd_choice import joined, kept_points
 from aicjax.explore.afd_frame import distinct, pool_frame, pools_of, with_prefill
 from aicjax.explore.afd_memory import Limits as MemoryLimits
 from aicjax.explore.afd_space import afd_candidates
@@ -79,7 +79,7 @@ class AfdTask:
             shortfall=shortfall,
             error=None if frames.length(pick.best) else error,
             refused=(*self.sweep.candidates.refused, *refusals(spaces)),
-            evaluated=int(np.isfinite(points.step_ms).sum()),
+            evaluated=int(np.isfinite(points.times.step_ms).sum()),
         )
 
     def _prefill_workers(self, evaluation: Evaluation) -> Frame | None:
@@ -100,8 +100,7 @@ class AfdTask:
         parts = []
         for ttft_ms in dict.fromkeys(targets.ttft_ms.tolist()):
             chosen = [rows for rows, limit in zip(kept, targets.ttft_ms, strict=True) if limit == ttft_ms]
-            pools = frames.concatenate([pool_frame(self.sweep, points, rows) for rows in chosen])
-            pools = distinct(pools)
+            pools = pool_frame(self.sweep, points, joined(chosen, points))
             parts.append(pools if prefill is None else self._beside(pools, prefill, ttft_ms))
         rows = frames.concatenate(parts)
         within = rows["num_total_gpus"] <= self._gpus
@@ -149,7 +148,9 @@ class AfdTask:
             smallest = min(layout.gpus for layout in self.prefill.worker.layouts)
             if pools + smallest > self._gpus:
                 return f"two pools take {pools} GPUs, and none of {self._gpus} is left to prefill workers"
-        return f"of {tried}, none fits its GPUs" if not points.fits.any() else f"of {tried}, none meets the limits"
+        return (
+            f"of {tried}, none fits its GPUs" if not points.memory.fits.any() else f"of {tried}, none meets the limits"
+        )
 
     def _shortfall(self, points: AfdPoints, feasible: Frame) -> tuple[Shortfall | None, AicjaxError]:
         if frames.length(feasible) == 0:

@@ -89,9 +89,11 @@ def chosen_cycle(times: LayerTimes, microbatches: Values, pipeline: Int[Array | 
         microbatches: Microbatches in flight.
         pipeline: Position in `PIPELINES`.
     """
-    cycles = [layer_cycle(times, microbatches, name) for name in PIPELINES]
-    chosen = [pipeline == at for at in range(len(PIPELINES))]
-    return Cycle(*(jnp.select(chosen, [getattr(c, name) for c in cycles]) for name in Cycle._fields))
+    found = layer_cycle(times, microbatches, PIPELINES[0])
+    for at, name in enumerate(PIPELINES[1:], start=1):
+        other = layer_cycle(times, microbatches, name)
+        found = Cycle(*(jnp.where(pipeline == at, new, old) for new, old in zip(other, found, strict=True)))
+    return found
 
 
 def may_overlap(microbatches: int) -> bool:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicjax.serving.afd import PIPELINES, LayerTimes, balance, decode_step_ms, layer_cycle, prefill_step_ms
+from aicjax.serving.afd import (
+    PIPELINES,
+    LayerTimes,
+    balance,
+    chosen_cycle,
+    decode_step_ms,
+    layer_cycle,
+    prefill_step_ms,
+)
 
 MS = st.floats(1e-3, 1e2)
 TIMES = st.tuples(MS, MS, MS, MS)
@@ -85,3 +93,11 @@ def test_step_is_differentiable_in_the_layer_times():
 def test_balance_is_one_for_equal_pools():
     assert float(balance(layer((2.0, 2.0, 1.0, 1.0)))[0]) == 1.0
     assert float(balance(layer((1.0, 4.0, 1.0, 1.0)))[0]) == 0.25
+
+
+def test_candidates_may_differ_in_their_pipeline():
+    times = LayerTimes(*(np.float32([ms] * len(PIPELINES)) for ms in (2.0, 1.0, 0.5, 0.5)))
+    together = chosen_cycle(times, np.float32(3.0), np.arange(len(PIPELINES)))
+    alone = [layer_cycle(times, np.float32(3.0), name) for name in PIPELINES]
+    assert together.cycle_ms.tolist() == [float(cycle.cycle_ms[at]) for at, cycle in enumerate(alone)]
+    assert together.hidden.tolist() == [True, False, False]
