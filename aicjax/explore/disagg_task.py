@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disaggregated experiment: planned, then finished when the step times are there."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -131,7 +132,7 @@ class DisaggTask:
             name=self.name,
             serving_mode="disagg",
             backend=deployment.backend,
-            resolved=resolved([self.prefill, self.decode]),
+            resolved=resolved([self.prefill, self.decode]) | {"corrections": dataclasses.asdict(constants)},
             feasible=feasible,
             pareto=pick.pareto,
             best=pick.best,

@@ -20,7 +20,7 @@ def print_result(result: SearchResult, console: Console) -> None:
     print_lines(console, [*summary.question(result), "", *summary.answer(result)])
     winner = result.winner
     if winner is not None and winner.explain is not None:
-        print_lines(console, summary.reasons(winner.explain(0)))
+        print_lines(console, [*summary.reasons(winner.explain(0)), *summary.corrections(winner)])
     print_lines(console, ["", *fronts(result, min(console.width, PLOT_MAX_WIDTH)), ""])
     for task in result.tasks.values():
         if frames.length(task.best):

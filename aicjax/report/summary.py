@@ -89,6 +89,15 @@ def answer(result: SearchResult) -> list[str]:
     ]
 
 
+def corrections(task: TaskResult) -> list[str]:
+    """The factors by which the workers of replicas were matched, one line; none where there are no replicas."""
+    factors = task.resolved.get("corrections")
+    if factors is None:
+        return []
+    rates = f"{factors['prefill_degradation']:g} of prefill and {factors['decode_degradation']:g} of decode capacity"
+    return [f"  workers matched at {rates}; TTFT {factors['ttft_correction']:g} times the prefill"]
+
+
 def reasons(explanation: Explanation) -> list[str]:
     """What holds the best row back, where its memory goes, and how its step times were obtained."""
     lines = [f"  held back by {_BINDING.get(explanation.binding, explanation.binding)}"]

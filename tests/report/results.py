@@ -12,6 +12,11 @@ MEMORY = MemoryUse("agg", 8.0, 0.1, 6.0, 0.3, 0.3, 141.0, 110.0)
 STEP = StepTimes("mixed step", ("gemm", "attention"), (3.0, 1.0), (Provenance.EXACT, Provenance.TRANSFERRED))
 EXPLANATION = Explanation((MEMORY,), "tpot", 20, "its TPOT is 10.4 ms", 128.0, (STEP,))
 
+RESOLVED = {
+    "backend_version": "1.0",
+    "corrections": {"prefill_degradation": 0.9, "decode_degradation": 0.92, "ttft_correction": 1.8},
+}
+
 
 def task(name: str, frame: dict, **changes: Any) -> TaskResult:
     """One experiment whose every frame is `frame`."""
@@ -32,7 +37,7 @@ def task(name: str, frame: dict, **changes: Any) -> TaskResult:
 
 def result(*tasks: TaskResult, **changes: Any) -> SearchResult:
     """A result of the experiments, aggregated and disaggregated unless others are given."""
-    tasks = tasks or (task("agg", agg_frame(16, 28)), task("disagg", disagg_frame()))
+    tasks = tasks or (task("agg", agg_frame(16, 28)), task("disagg", disagg_frame(), resolved=RESOLVED))
     inputs: dict[str, Any] = {
         "model_path": "maker/model",
         "system": "some_gpu",

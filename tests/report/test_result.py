@@ -55,6 +55,7 @@ def test_text_shows_question_answer_fronts_and_lists(width: int):
     assert "None" not in text
     assert "nan" not in text
     assert "as AIConfigurator" not in text
+    assert "workers matched at 0.9 of prefill and 0.92 of decode capacity; TTFT 1.8 times the prefill" in text
     assert "; as AIConfigurator" in _text(result(compat="reference"), width)
 
 
