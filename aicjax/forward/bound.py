@@ -12,7 +12,7 @@ import numpy as np
 from aicjax._results import InputError
 from aicjax.constants import Constants, load_constants, traced
 from aicjax.forward.layouts import Operator, part_operators, part_weights
-from aicjax.forward.steps import BoundArrays, PassTimes, StepQueries, StepTimes, step_times
+from aicjax.forward.steps import BoundArrays, PassTimes, RowTimes, StepQueries, StepTimes, step_times
 from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
 from aicjax.ops.database import Database, transfer_kinds
@@ -48,6 +48,36 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """Operators of one part: rows of tokens, which it shares with other parts, then rows of sequences.
+
+    Attributes:
+        tokens, sequences: The rows; None for those that the part has none of.
+        place: Where the part's coordinates are among those of `tokens` [point].
+        points: Number of coordinates.
+    """
+
+    tokens: RowTimes | None
+    sequences: RowTimes
+    place: np.ndarray
+    points: int
+
+    def at(self, point: int) -> tuple[np.ndarray, np.ndarray]:
+        """Latency, float64, and provenance of every row at one coordinate [row]."""
+        found = [] if self.tokens is None else [(self.tokens, self.place[point])]
+        if self.sequences.latency_ms.shape[0]:
+            found.append((self.sequences, point))
+        latency_ms = np.concatenate([np.zeros(0), *(rows.latency_ms[:, at] for rows, at in found)])
+        return latency_ms, np.concatenate([np.zeros(0, int), *(rows.provenance[:, at] for rows, at in found)])
+
+    def lacking(self) -> np.ndarray:
+        """Whether each row has no answer at some coordinate [row]."""
+        found = [] if self.tokens is None else [self.tokens.latency_ms[:, self.place]]
+        found.append(self.sequences.latency_ms[:, : self.points])
+        return np.concatenate([np.isnan(latency_ms).any(axis=1) for latency_ms in found])
+
+
+@dataclass(frozen=True)
 class StepCurves:
     """Step times on the host: the parts of every step, float32 [config, point]; NaN where data are missing.
 
@@ -64,13 +94,13 @@ class StepCurves:
     generation_rest_ms: np.ndarray
     generation_attention_ms: np.ndarray
     generation_other_ms: np.ndarray
-    _passes: dict[str, PassTimes] = field(repr=False)
+    _rows: dict[str, "_Rows"] = field(repr=False)
     _operators: tuple[dict[str, tuple[Operator, ...]], ...] = field(repr=False)
 
     def breakdown(self, part: str, config: int, point: int) -> Breakdown:
         """Operators of one part (a name of `PARTS`) of one layout at one coordinate."""
-        times, operators = self._passes[part], self._operators[config][part]
-        latency, code = np.asarray(times.row_ms)[:, point].astype(np.float64), np.asarray(times.provenance)[:, point]
+        operators = self._operators[config][part]
+        latency, code = self._rows[part].at(point)
         spent = [operator.spent(latency, code) for operator in operators]
         return Breakdown(
             tuple(operator.name for operator in operators),
@@ -80,7 +110,7 @@ class StepCurves:
 
     def missing(self, part: str, config: int) -> list[str]:
         """Operators of one part of one layout that have no answer at some coordinate."""
-        lacking = np.any(np.isnan(self._passes[part].row_ms), axis=-1, keepdims=True)[:, 0]
+        lacking = self._rows[part].lacking()
         operators = self._operators[config][part]
         return [op.name for op in operators if any(scale > 0 and lacking[row] for row, scale in op.runs)]
 
@@ -105,18 +135,20 @@ class BoundModel:
 
     def evaluate(self, queries: StepQueries) -> StepCurves:
         """Step times at distinct coordinates, one compiled call for all layouts; numpy in and out."""
-        queries, spread = self._distinct_tokens(queries)
-        padded, lengths = _padded(queries)
-        times = jax.device_get(_evaluate(self.arrays, padded, traced(self.constants.op), self.roofline))
-        passes = {
-            part: jax.tree.map(lambda x, n=length: x[:, :n], getattr(times, part))
-            for part, length in zip(PARTS, lengths, strict=True)
-        }
-        if spread is not None:
-            rest = passes["context_rest"]
-            passes["context_rest"] = jax.tree.map(lambda x: np.asarray(x)[:, spread], rest)
-        totals = [passes[part].total_ms[: self.layouts] for part in PARTS]
-        return StepCurves(*totals, _passes=passes, _operators=self.operators)
+        distinct, spread = self._distinct_tokens(queries)
+        padded, lengths = _padded(distinct)
+        times: StepTimes = jax.device_get(_evaluate(self.arrays, padded, traced(self.constants.op), self.roofline))
+        shared, totals, rows = 0, [], {}
+        for part, length in zip(PARTS, lengths, strict=True):
+            found: PassTimes = getattr(times, part)
+            place, total_ms = np.arange(length), found.total_ms[: self.layouts, :length]
+            if part == "context_rest" and spread is not None:
+                place, total_ms = spread, total_ms[:, spread]
+            counts = part.endswith("rest") or (part == "generation_other" and self.arrays.overlaps)
+            totals.append(total_ms)
+            rows[part] = _Rows(times.tokens if counts else None, found.sequences, shared + place, len(place))
+            shared += found.total_ms.shape[1] if counts else 0
+        return StepCurves(*totals, _rows=rows, _operators=self.operators)
 
     def _distinct_tokens(self, queries: StepQueries) -> tuple[StepQueries, np.ndarray | None]:
         """The queries with each token count of a prefill once, and where each one's answer is then found.

@@ -16,7 +16,7 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.grid import answer
 from aicjax.ops.roofline import Hardware
-from aicjax.ops.sequences import Points, SequenceRows, Times, ask_sequences, sequence_rooflines
+from aicjax.ops.sequences import Points, SequenceRows, ask_sequences, sequence_rooflines
 from aicjax.ops.tokens import TokenRows, token_times
 
 
@@ -50,18 +50,28 @@ class StepQueries(eqx.Module):
     other_length: Int[Array, " other"]
 
 
+class RowTimes(eqx.Module):
+    """Distinct operators over coordinates.
+
+    Attributes:
+        latency_ms: Latency; NaN without an answer [row, point].
+        provenance: How each was obtained, a `Provenance` code [row, point].
+    """
+
+    latency_ms: Float[Array, "row point"]
+    provenance: Int[Array, "row point"]
+
+
 class PassTimes(eqx.Module):
     """One part of a pass over all its coordinates.
 
     Attributes:
         total_ms: Latency of each layout [config, point]; NaN where an operator has no answer.
-        row_ms: Latency of each distinct operator [row, point].
-        provenance: How each was obtained, a `Provenance` code [row, point].
+        sequences: The distinct operators of the part that sequences drive.
     """
 
     total_ms: Float[Array, "config point"]
-    row_ms: Float[Array, "row point"]
-    provenance: Int[Array, "row point"]
+    sequences: RowTimes
 
 
 class StepTimes(eqx.Module):
@@ -73,6 +83,8 @@ class StepTimes(eqx.Module):
         generation_rest: What a token count drives in a decode pass, over `generation_rows`.
         generation_attention: Decode attention, over `decode_rows`.
         generation_other: The other operators of a decode pass that sequences drive, over `other_rows`.
+        tokens: The distinct operators that token counts drive, over `context_batch`, `generation_rows` and, where its
+            operators overlap with such, `other_rows`, one after the other.
     """
 
     context_rest: PassTimes
@@ -80,6 +92,7 @@ class StepTimes(eqx.Module):
     generation_rest: PassTimes
     generation_attention: PassTimes
     generation_other: PassTimes
+    tokens: RowTimes
 
 
 class Weights(eqx.Module):
@@ -116,6 +129,11 @@ class BoundArrays(eqx.Module):
     weights: tuple[Weights, ...]
     hardware: Hardware
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether `generation_other` overlaps with operators that a token count drives."""
+        return self.weights[-1].runs.shape[1] > self.generation_other.count
+
 
 def step_times(
     bound: BoundArrays, queries: StepQueries, constants: OpConstants, *, roofline: bool = False
@@ -136,28 +154,27 @@ def step_times(
         (bound.generation_attention, (decode, queries.decode_length, jnp.zeros_like(decode))),
         (bound.generation_other, (other, queries.other_length, jnp.zeros_like(other))),
     ]
-    context_other, prefill, attention, other = _sequence_times(asked, bound.hardware, constants, roofline)
+    rest, prefill, attention, others = _sequence_times(asked, bound.hardware, constants, roofline)
     rows = queries.generation_rows
-    mixed = bound.weights[-1].runs.shape[1] > bound.generation_other.count
-    passes = [rows, queries.other_rows] if mixed else [rows]
-    tokens = jnp.concatenate([context[0] * context[1], *passes])
-    last = jnp.concatenate([context[0], *passes])
-    rest = token_times(bound.tokens, tokens, last, bound.hardware, constants, roofline=roofline)
-    ends = context[0].shape[0], context[0].shape[0] + rows.shape[0]
-    prefill_tokens, decode_tokens, other_tokens = zip(*(jnp.split(token, ends, axis=1) for token in rest), strict=True)
-    parts = (
-        _joined(prefill_tokens, context_other),
-        prefill,
-        decode_tokens,
-        attention,
-        _joined(other_tokens, other) if mixed else other,
+    none = RowTimes(jnp.zeros((0, rows.shape[0])), jnp.zeros((0, rows.shape[0]), jnp.int32))
+    passes = [rows, other] if bound.overlaps else [rows]
+    counts = jnp.concatenate([context[0] * context[1], *passes]), jnp.concatenate([context[0], *passes])
+    tokens = RowTimes(*token_times(bound.tokens, *counts, bound.hardware, constants, roofline=roofline))
+    first, last = context[0].shape[0], context[0].shape[0] + rows.shape[0]
+    of_rest, of_prefill, of_rows, of_attention, of_others = bound.weights
+    return StepTimes(
+        context_rest=_pass(of_rest, rest, tokens, slice(first)),
+        context_attention=_pass(of_prefill, prefill),
+        generation_rest=_pass(of_rows, none, tokens, slice(first, last)),
+        generation_attention=_pass(of_attention, attention),
+        generation_other=_pass(of_others, others, tokens if bound.overlaps else None, slice(last, None)),
+        tokens=tokens,
     )
-    return StepTimes(*[_pass(weights, *part) for weights, part in zip(bound.weights, parts, strict=True)])
 
 
 def _sequence_times(
     asked: Sequence[tuple[SequenceRows, Points]], hardware: Hardware, constants: OpConstants, roofline: bool
-) -> list[Times]:
+) -> list[RowTimes]:
     """Rows of each part over its points; all questions of all parts are answered together."""
     if roofline:
         answers = [sequence_rooflines(rows, points, hardware, constants) for rows, points in asked]
@@ -166,27 +183,38 @@ def _sequence_times(
         flat = iter(answer([question for part in questions for question in part]))
         answers = [[next(flat) for _ in part] for part in questions]
     return [
-        (_stacked([a[0] for a in part], points, jnp.float32), _stacked([a[1] for a in part], points, jnp.int32))
+        RowTimes(_stacked([a[0] for a in part], points, jnp.float32), _stacked([a[1] for a in part], points, jnp.int32))
         for part, (_, points) in zip(answers, asked, strict=True)
     ]
-
-
-def _joined(tokens: Times, sequences: Times) -> Times:
-    """Rows of tokens, then rows of sequences."""
-    latency_ms, provenance = (jnp.concatenate(pair) for pair in zip(tokens, sequences, strict=True))
-    return latency_ms, provenance
 
 
 def _stacked(parts, points: Points, dtype):
     return jnp.concatenate([jnp.zeros((0, points[0].shape[0]), dtype), *parts])
 
 
-def _pass(weights: Weights, row_ms, provenance) -> PassTimes:
-    """Weighted sum of rows; NaN for a layout that runs a row without an answer."""
-    missing = jnp.isnan(row_ms)
-    known = jnp.where(missing, 0.0, row_ms)
-    total = jnp.matmul(weights.runs, known, precision="highest")
-    total = total + jnp.sum(jnp.max(jnp.matmul(weights.sides, known, precision="highest"), axis=1), axis=0)
-    runs = weights.runs + jnp.sum(weights.sides, axis=(0, 1))
-    unknown = jnp.matmul((runs > 0).astype(jnp.float32), missing.astype(jnp.float32)) > 0
-    return PassTimes(jnp.where(unknown, jnp.nan, total), row_ms, provenance)
+def _pass(weights: Weights, sequences: RowTimes, tokens: RowTimes | None = None, of: slice = slice(None)) -> PassTimes:
+    """Weighted sum of rows, of tokens and then of sequences; NaN for a layout that runs one without an answer.
+
+    Args:
+        weights: Runs of the rows.
+        sequences: Rows of the part's own operators.
+        tokens: Rows that parts share, over the coordinates of all of them; summed before the part takes its own.
+        of: Which of their coordinates are the part's.
+    """
+    shared = 0 if tokens is None else tokens.latency_ms.shape[0]
+    sums = _summed(weights, slice(shared, None), sequences)
+    if tokens is not None:
+        sums = [own + more[..., of] for own, more in zip(sums, _summed(weights, slice(shared), tokens), strict=True)]
+    runs, sides, unknown = sums
+    total = runs + jnp.sum(jnp.max(sides, axis=1), axis=0)
+    return PassTimes(jnp.where(unknown > 0, jnp.nan, total), sequences)
+
+
+def _summed(weights: Weights, of: slice, rows: RowTimes):
+    """Sums of some rows: what nothing hides, the sides of overlaps, and rows without an answer [..., point]."""
+    runs, sides = weights.runs[..., of], weights.sides[..., of]
+    missing = jnp.isnan(rows.latency_ms)
+    known = jnp.where(missing, 0.0, rows.latency_ms)
+    runs_any = (runs + jnp.sum(sides, axis=(0, 1)) > 0).astype(known.dtype)
+    factors = ((runs, known), (sides, known), (runs_any, missing.astype(known.dtype)))
+    return [jnp.matmul(*pair, precision="highest") for pair in factors]

@@ -84,7 +84,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
     breaks = np.unique(np.concatenate([np.ones(1), *[token_segments(t.first, t.last) for t in tables.values()]]))
     segments = -(-(breaks.size + 1) // SEGMENT_BUCKET) * SEGMENT_BUCKET
     own = np.full(rows, NO_SITE, np.int32)
-    answered = np.zeros(len(records), bool)
+    answered = [False] * len(records)
     curves: list[tuple[int, str, int]] = []
     weights: list[np.ndarray] = []
     for row, record in enumerate(records):
@@ -94,7 +94,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         table = tables[mode]
         choice = choose_sites(table.sites, table.first, table.last, breaks, (record.n, record.k))
         own[row] = len(curves) if choice.measured else NO_SITE
-        answered[row] = (choice.weight.sum(-1) > 0).all()
+        answered[row] = bool((choice.weight.sum(-1) > 0).all())
         for site in np.unique(choice.site[choice.site != NO_SITE]):
             curves.append((row, mode, site))
             weights.append(np.where(choice.site == site, choice.weight, 0.0).sum(-1))
