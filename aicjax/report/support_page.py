@@ -63,7 +63,7 @@ def page(verdicts: Sequence["Support"]) -> str:
 def _section(backend: str, verdicts: Sequence["Support"]) -> str:
     cells = {(verdict.model, verdict.system): verdict for verdict in verdicts if verdict.backend == backend}
     models, systems = dict.fromkeys(model for model, _ in cells), dict.fromkeys(system for _, system in cells)
-    heads = [f"{system} {cells[next(iter(models)), system].version}" for system in systems]
+    heads = [f"{system} {max(cells[model, system].version for model in models)}" for system in systems]
     counts = [str(sum(cell(cells[model, system]) == "yes" for model in models)) for system in systems]
     rows = [
         ["model", *heads],
@@ -83,7 +83,7 @@ def pairs() -> Iterator[tuple[str, str]]:
 def matrix(jobs: int) -> list["Support"]:
     """Verdicts of all bundled models on all pairs, in `jobs` processes."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=_start, max_tasks_per_child=1) as pool:  # memory goes back
+    with ProcessPoolExecutor(jobs, context, initializer=_start) as pool:
         return [verdict for part in pool.map(_of_pair, pairs()) for verdict in part]
 
 
