@@ -146,9 +146,11 @@ def _context(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iter
 
 
 def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
-    """All decode steps of a static batch, one in `_STRIDE` priced; beams widen everything but attention.
+    """All decode steps of a static batch, one in `_STRIDE` priced.
 
-    A single output token takes no step, whatever is measured.
+    A single output token takes no step, whatever is measured. Requests have no beams: rows with beams, where a
+    condition names them, are asked as wider batches of everything but attention; AIConfigurator does not widen the
+    products of latent attention with its absorbed weights either.
     """
     at = at[rows["osl"][at] > 1]
     batch = rows["batch"][at] * (rows["nextn"][at] + 1)

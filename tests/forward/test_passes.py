@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes of model families with layers of several kinds: totals and every operator against stored answers.
+"""Passes of model families: totals and every operator against stored answers.
 
-Among the rows are what is not measured, a decode of one token (no step, whatever is measured) and a refused format.
+Families with layers of several kinds, and those with latent attention, also with experts over many GPUs. Among the rows
+are what is not measured, a decode of one token (no step, whatever is measured) and a refused format.
 """
 
 import json
@@ -13,16 +14,23 @@ import pytest
 
 from benchmarks.parity import main
 
-STORED = Path(__file__).parents[1] / "references" / "passes"
+REFERENCES = Path(__file__).parents[1] / "references"
+STORED, LATENT = REFERENCES / "passes", REFERENCES / "passes_latent"
 WINDOWS_AND_EXPERTS, RECURRENT_AND_SPARSE = "system=h100_sxm", "system=b200_sxm"
+SGLANG, TRTLLM = "backend=sglang", "backend=trtllm"
 
 
 @pytest.mark.parametrize(
-    ("families", "rows", "answered"),
-    [(WINDOWS_AND_EXPERTS, "20", "17"), pytest.param(RECURRENT_AND_SPARSE, "16", "16", marks=pytest.mark.slow)],
+    ("stored", "families", "rows", "answered"),
+    [
+        (STORED, WINDOWS_AND_EXPERTS, "19", "16"),
+        pytest.param(STORED, RECURRENT_AND_SPARSE, "16", "16", marks=pytest.mark.slow),
+        (LATENT, SGLANG, "20", "19"),
+        pytest.param(LATENT, TRTLLM, "15", "14", marks=pytest.mark.slow),
+    ],
 )
-def test_passes_and_their_operators_are_the_stored_ones(capsys, families, rows, answered):
-    assert main(["--from", str(STORED), "forward", "--where", families]) == 0
+def test_passes_and_their_operators_are_the_stored_ones(capsys, stored, families, rows, answered):
+    assert main(["--from", str(stored), "forward", "--where", families]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:4] == ["forward", rows, answered, "0"]
 
 
