@@ -45,7 +45,38 @@ SEARCHES: dict[str, dict[str, Any]] = {
         "ttft": 500,
         "tpot": 10,
     },
+    "p08": {
+        "model_path": "deepseek-ai/DeepSeek-V3",
+        "system": "h200_sxm",
+        "total_gpus": 32,
+        "isl": 3000,
+        "osl": 300,
+        "ttft": 2000,
+        "tpot": 40,
+    },
+    "p25": {
+        "model_path": "deepseek-ai/DeepSeek-R1",
+        "system": "h200_sxm",
+        "total_gpus": 16,
+        "nextn": 1,
+        "nextn_accepted": 0.8,
+        "isl": 2000,
+        "osl": 400,
+        "ttft": 2000,
+        "tpot": 30,
+    },
+    "p40": {
+        "model_path": "deepseek-ai/DeepSeek-V3",
+        "system": "h200_sxm",
+        "total_gpus": 32,
+        "backend": "sglang",
+        "isl": 4000,
+        "osl": 500,
+        "ttft": 2000,
+        "tpot": 50,
+    },
 }
+SLOW = ("p04", "p26", "p08", "p25", "p40")
 
 
 @functools.cache
@@ -53,9 +84,10 @@ def run(name: str) -> SearchResult:
     return search(SearchRequest(**SEARCHES[name], compat="reference"))
 
 
-@pytest.mark.parametrize("name", ["p18", *(pytest.param(n, marks=pytest.mark.slow) for n in ("p04", "p26"))])
+@pytest.mark.parametrize("name", ["p18", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_top_rows_are_those_of_the_stored_search(name):
-    stored = pq.read_table(REFERENCES / "search_top_experts.parquet").to_pylist()
+    files = ("search_top_experts.parquet", "search_top_wide.parquet")
+    stored = [row for file in files for row in pq.read_table(REFERENCES / file).to_pylist()]
     for mode, task in run(name).tasks.items():
         expected = [row for row in stored if (row["search"], row["mode"]) == (name, mode)]
         got = list(frames.rows(task.best))
@@ -92,6 +124,20 @@ def test_widths_of_attention_and_experts_agree():
 def test_caches_go_between_workers_of_one_tensor_parallel_size():
     frame = run("p18").tasks["disagg"].feasible
     np.testing.assert_array_equal(frame["(p)tp"], frame["(d)tp"])
+
+
+@pytest.mark.slow
+def test_caches_of_experts_on_many_gpus_go_anywhere():
+    task = run("p40").tasks["disagg"]
+    wide = task.resolved["roles"]["decode"]["large_ep"]
+    assert wide["tp1pp1dp16etp1ep16"] == {"context": "deepep_ht", "generation": "deepep_ll"}
+    frame = task.feasible
+    free = np.isin(frame["(p)parallel"], list(task.resolved["roles"]["prefill"]["large_ep"]))
+    free |= np.isin(frame["(d)parallel"], list(wide))
+    assert (frame["(p)tp"] != frame["(d)tp"]).any()
+    np.testing.assert_array_equal(frame["(p)tp"][~free], frame["(d)tp"][~free])
+    assert set(frame["(d)fmha"][np.isin(frame["(d)parallel"], list(wide))]) == {"fp8_block"}
+    assert not np.isin(frame["num_total_gpus"], [1, 2, 4, 8, 16, 24, 32]).all(), "a replica may have any size"
 
 
 def test_reasons_cover_every_operator_of_both_roles():
