@@ -93,7 +93,7 @@ class _Tried:
 
     Attributes:
         model: Its name.
-        worker: Its layouts, smallest first; None when there is none.
+        worker: Its layouts; None when there is none.
         fits: Which layouts hold the requests, by the role of the worker [layout].
         error: Why nothing can be evaluated.
         curves: Step times, of this and other models.
@@ -143,11 +143,11 @@ class _Tried:
         decoders = self.fits["decode"] & [layout.cp == 1 for layout in layouts]
         disagg = (self.fits["prefill"] & prefills).any() and (decoders & decodes).any()
         unmeasured = self._unmeasured(self.curves)
-        missing = f"no measured data for {', '.join(unmeasured)}"
+        missing = f"no measured data for {', '.join(unmeasured)}" if unmeasured else "no worker that fits is measured"
         reasons = {"agg": None if len(agg) else missing, "disagg": None if disagg else missing}
         if not len(agg):
             return Support(self.model, system, backend, version, reasons, "data", unmeasured)
-        at = min(agg.tolist(), key=lambda config: layouts[config].gpus)
+        at = min(agg.tolist(), key=lambda config: (layouts[config].gpus, layouts[config].cp))
         times = float(prefill_ms[at]), float(decode_ms[at])
         return Support(self.model, system, backend, version, reasons, "", (), layouts[at].label, *times)
 
