@@ -153,18 +153,16 @@ def ask(
         knots: Coordinates that the slices share, an array an inner axis, outer to inner.
         heads: Value of the outermost axis of each slice.
         coordinates: Queries, an array an inner axis.
-        sol: Roofline [ms] of `(shape, head, *coordinates)`, for one slice.
-        shapes: What `sol` knows of each slice, arrays with a leading row axis.
+        sol: Roofline [ms] of `(shape, head, *coordinates)`, arrays that broadcast together.
+        shapes: What `sol` knows of each slice, arrays [row].
         finish: What the operator makes of the latency and its provenance.
         sqrt_axis: Inner axis blended in the square root; static.
     """
-
-    def one(slice_, head, point, shape):
-        roof = sol(shape, head, *point)
-        return *_interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis), roof
-
-    answers = jax.vmap(one)(slices, heads, coordinates, shapes)
-    return Question(slices, tuple(log2(coordinate) for coordinate in coordinates), *answers, finish)
+    point = [coordinate[:, None] for coordinate in coordinates]
+    shape, head = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, None, None], (shapes, heads))
+    roof = sol(shape, head, *point)
+    found = _interior(slices, knots, point, roof, lambda *where: sol(shape, *where), head, sqrt_axis)
+    return Question(slices, tuple(log2(coordinate) for coordinate in coordinates), *found, roof[:, 0], finish)
 
 
 def answer(questions: Sequence[Question]) -> list[tuple[Float[Array, "row point"], Int[Array, "row point"]]]:
@@ -208,46 +206,55 @@ def grid_latency(
 
 
 class _Found(NamedTuple):
-    """What one branch of a slice answers: value, whether its range holds the query, whether at a measured point."""
+    """What one branch of each slice answers: value, whether its range holds the query, whether at a measured point."""
 
-    value: Float[Array, "branch point"]
-    usable: Bool[Array, "branch point"]
-    exact: Bool[Array, "branch point"]
-    one_sided: Bool[Array, "branch point"]
+    value: Float[Array, "row branch point"]
+    usable: Bool[Array, "row branch point"]
+    exact: Bool[Array, "row branch point"]
+    one_sided: Bool[Array, "row branch point"]
 
 
-def _interior(slice_, knots, head, point, roof, sol, shape, sqrt_axis):
-    """Value, provenance and whether the measured range of one slice holds each query."""
-    intervals = [interval(grid, coordinate)[None] for grid, coordinate in zip(knots, point, strict=True)]
-    point, roof = [x[None] for x in point], roof[None]
+def _interior(slices: GridSlice, knots: Knots, point, roof, sol, head, sqrt_axis: int | None):
+    """Value, provenance and whether the measured range of a slice holds each query, [row, point] each.
+
+    Args:
+        slices, knots, sqrt_axis: As in `ask`.
+        point: Coordinates of each query, an array [row, 1, point] an inner axis.
+        roof: Roofline there.
+        sol: Roofline of `(head, *coordinates)`.
+        head: Value of the outermost axis [row, 1, 1].
+    """
+    intervals = [interval(grid, coordinate) for grid, coordinate in zip(knots, point, strict=True)]
 
     def resolve(axis: int, index: tuple[Array, ...]) -> _Found:
         """Answer of each branch below the keys chosen so far."""
         if axis == len(knots):
-            value = pick(slice_.latency_ms, *index)
+            value = pick(slices.latency_ms, *index)
             yes = jnp.ones(value.shape, bool)
             return _Found(value, yes, yes, ~yes)
         at = (*index, intervals[axis])
         low, high, weight, exact, inside = enclosing(
-            knots[axis], pick(slice_.lower[axis], *at), pick(slice_.upper[axis], *at), point[axis]
+            knots[axis], pick(slices.lower[axis], *at), pick(slices.upper[axis], *at), point[axis]
         )
         first, second = resolve(axis + 1, (*index, low)), resolve(axis + 1, (*index, high))
         first = first._replace(usable=first.usable & inside)
         second = second._replace(usable=second.usable & inside & ~exact)
 
         def roof_at(key):
-            return sol(shape, head, *[pick(knots[axis], key) if a == axis else x for a, x in enumerate(point)])
+            return sol(head, *[pick(knots[axis], key) if a == axis else x for a, x in enumerate(point)])
 
         roofs = (roof_at(low), roof_at(high)) if axis + 1 < len(knots) else None
         return _blend(first, second, roofs, roof, weight, exact, axis == sqrt_axis)
 
-    branches = resolve(0, (jnp.arange(2)[:, None],))
-    alone = slice_.branch_count == 1
-    first, second = (_Found(*[part[at] for part in branches]) for at in (0, 1))
-    first = first._replace(usable=first.usable & slice_.branch_inside)
-    second = second._replace(usable=second.usable & slice_.branch_inside & ~alone)
-    roofs = [sol(shape, key, *point)[0] for key in slice_.branch_key]
-    found = _blend(first, second, roofs, roof[0], slice_.branch_weight, alone, False)
+    rows = jnp.arange(head.shape[0])[:, None, None]
+    branches = resolve(0, (rows, jnp.arange(2)[:, None]))
+    alone = (jnp.asarray(slices.branch_count) == 1)[:, None]
+    inside = jnp.asarray(slices.branch_inside)[:, None]
+    first, second = (_Found(*[part[:, at] for part in branches]) for at in (0, 1))
+    first = first._replace(usable=first.usable & inside)
+    second = second._replace(usable=second.usable & inside & ~alone)
+    roofs = [sol(slices.branch_key[:, at, None, None], *point)[:, 0] for at in (0, 1)]
+    found = _blend(first, second, roofs, roof[:, 0], slices.branch_weight[:, None], alone, False)
     code = jnp.where(found.exact, Provenance.EXACT, Provenance.INTERPOLATED)
     return found.value, jnp.where(found.one_sided, Provenance.ONE_SIDED, code), found.usable
 
