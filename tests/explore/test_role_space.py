@@ -7,6 +7,7 @@ from aicjax.explore import SearchRequest
 from aicjax.explore.grid import load_grid
 from aicjax.explore.space import Role
 from aicjax.explore.task import Budget, Space, role_space
+from aicjax.ops.records import Moe, MoeExpertCompute
 
 GRID = load_grid().layouts
 V3 = "deepseek-ai/DeepSeek-V3"
@@ -62,7 +63,8 @@ def test_balanced_experts_have_places_to_spare():
     worker = space("agg", "trtllm", enable_eplb=True, wideep_num_slots=288).worker
     plans = {(plan.slots, plan.balanced) for plan in worker.exchanges if plan is not None}
     assert plans == {(288, True)}
-    names = [op.distribution for ops in worker.op_lists for op in ops.context if op.name == "context_moe"]
-    assert {"power_law_1.01_eplb", "power_law_1.01"} == set(names)
+    wide = {op.distribution for ops in worker.op_lists for op in ops.context if isinstance(op, MoeExpertCompute)}
+    cut = {op.distribution for ops in worker.op_lists for op in ops.context if isinstance(op, Moe)}
+    assert (wide, cut) == ({"power_law_1.01_eplb"}, {"power_law_1.01"})
     unbalanced = space("agg", "trtllm", wideep_num_slots=288).worker
     assert not unbalanced.wide_layouts and any("slots" in refusal.reason for refusal in unbalanced.refused)
