@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Roles of a search with experts over many GPUs: which layouts, through which libraries, in which formats."""
 
+from typing import Any
+
 import pytest
 
 from aicjax.explore import SearchRequest
@@ -14,8 +16,8 @@ V3 = "deepseek-ai/DeepSeek-V3"
 
 
 def space(role: Role, backend: str, total_gpus: int = 32, model: str = V3, system: str = "h200_sxm", **stated) -> Space:
-    request = SearchRequest(model_path=model, system=system, backend=backend, total_gpus=total_gpus, **stated)
-    return role_space(request, role, backend, Budget(total_gpus, total_gpus), GRID)
+    asked: dict[str, Any] = {"model_path": model, "system": system, "backend": backend, "total_gpus": total_gpus}
+    return role_space(SearchRequest(**asked | stated), role, backend, Budget(total_gpus, total_gpus), GRID)
 
 
 @pytest.mark.parametrize(
