@@ -54,7 +54,7 @@ def _listed(value: Any) -> Any:
     return value.split(",") if isinstance(value, str) else value
 
 
-class EncodePoolFields(BaseModel):
+class EncodePoolFields(ImageFields):
     """Workers that run the vision encoder alone, in a search with `enable_epd`.
 
     Attributes:
@@ -78,11 +78,11 @@ class EncodePoolFields(BaseModel):
     @model_validator(mode="after")
     def _check_pool(self) -> Self:
         pool = ("encoder_tp_candidates", "encoder_batch_candidates", "max_encoder_workers", "encoder_system")
-        check_needs_epd(self, pool)
+        _check_needs_epd(self, pool)
         return self
 
 
-class EncodePointFields(BaseModel):
+class EncodePointFields(ImageFields):
     """Workers that run the vision encoder alone, at one point with `enable_epd`.
 
     Attributes:
@@ -97,22 +97,18 @@ class EncodePointFields(BaseModel):
 
     @model_validator(mode="after")
     def _check_pool(self) -> Self:
-        check_needs_epd(self, EncodePointFields.model_fields)
-        if getattr(self, "enable_epd", False):
-            if self.encoder_tp is None:
-                raise InputError("encoder_tp", None, "given with enable_epd")
-            if getattr(self, "mode", "") not in _EPD_MODES:
-                raise InputError("mode", getattr(self, "mode", ""), f"one of {', '.join(_EPD_MODES)} with enable_epd")
+        _check_needs_epd(self, ("encoder_tp", "encoder_batch_size", "encoder_num_workers"))
+        mode = getattr(self, "mode", _EPD_MODES[0])
+        if self.enable_epd and self.encoder_tp is None:
+            raise InputError("encoder_tp", None, "given with enable_epd")
+        if self.enable_epd and mode not in _EPD_MODES:
+            raise InputError("mode", mode, f"one of {', '.join(_EPD_MODES)} with enable_epd")
         return self
 
 
-def check_needs_epd(request: BaseModel, names: Iterable[str]) -> None:
-    """Refuses fields about encode workers in a request without them.
-
-    Raises:
-        InputError: Naming the first such field.
-    """
+def _check_needs_epd(request: ImageFields, names: Iterable[str]) -> None:
+    """Refuses fields about encode workers in a request without them."""
     for name in names:
         value = getattr(request, name)
-        if value is not None and not getattr(request, "enable_epd", False):
+        if value is not None and not request.enable_epd:
             raise InputError(name, value, "absent without enable_epd")
