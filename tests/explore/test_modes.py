@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Database modes in requests: what answers a search, a recommendation and a single point."""
 
+from typing import Any
+
 import pytest
 
 from aicjax._results import InputError, MissingData, Provenance
@@ -8,9 +10,20 @@ from aicjax.cli import recommend as recommend_command
 from aicjax.cli.app import run as run_command
 from aicjax.explore import SearchRequest, estimate, recommend, run
 
-MODEL = {"model_path": "nvidia/Qwen3-235B-A22B-NVFP4", "system": "h100_sxm"}  # a format that Hopper did not measure
-POINT = {**MODEL, "backend": "trtllm", "tp_size": 8, "moe_ep_size": 8, "batch_size": 4, "isl": 200, "osl": 20}
-LOAD = {"target_request_rate": 1.0}
+MODEL: dict[str, Any] = {
+    "model_path": "nvidia/Qwen3-235B-A22B-NVFP4",
+    "system": "h100_sxm",
+}  # a format that Hopper did not measure
+POINT: dict[str, Any] = {
+    **MODEL,
+    "backend": "trtllm",
+    "tp_size": 8,
+    "moe_ep_size": 8,
+    "batch_size": 4,
+    "isl": 200,
+    "osl": 20,
+}
+LOAD: dict[str, Any] = {"target_request_rate": 1.0}
 
 
 @pytest.mark.parametrize(
