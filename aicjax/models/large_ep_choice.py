@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a layout runs as large expert parallelism, and through which libraries, by what is measured."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from aicjax.models.parallel import Parallel
 
 _FUSED_TABLE_ENGINES = ("trtllm", "vllm")  # whose experts were also measured with the exchange left out
 _ATTENTION_DP_ENGINES = ("trtllm",)  # which exchange tokens of data-parallel attention alone
+
+
+Tables = tuple[System, str, str, bool]  # system, backend, version, shared
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Coverage:
         return tuple(sorted(ranks for ranks in frozenset.intersection(*covered) if ranks > self.gpus_per_node))
 
 
+@functools.lru_cache(maxsize=64)
 def measured_exchanges(
     model: ModelConfig, system: System, backend: str, version: str, experts: str, *, shared: bool = True
 ) -> Coverage:
@@ -116,9 +121,7 @@ def _libraries(backend: str, phase: str) -> list[str]:
     return [name for name, library in able if backend in library["engines"] and phase in library["phases"]]
 
 
-def _by_library(
-    model: ModelConfig, phase: str, tables: tuple[System, str, str, bool], experts: str
-) -> dict[str, frozenset[int]]:
+def _by_library(model: ModelConfig, phase: str, tables: Tables, experts: str) -> dict[str, frozenset[int]]:
     """Covered ranks of each library of a phase; those without any are left out."""
     system, backend, *_ = tables
     ranks = [ep for ep in sorted(_expert_ranks(model, phase, tables, experts)) if ep > 1 and not model.num_experts % ep]
@@ -139,9 +142,7 @@ def _spans(name: str, moe_ep: int, system: System, backend: str) -> list[tuple[i
     return [*own, (facts["stand_in_ranks"].get(backend, system.gpus_per_node), 1)]
 
 
-def _exchanged(
-    model: ModelConfig, phase: str, name: str, tables: tuple[System, str, str, bool], experts: str
-) -> set[tuple[int, int]]:
+def _exchanged(model: ModelConfig, phase: str, name: str, tables: Tables, experts: str) -> set[tuple[int, int]]:
     """Ranks and nodes at which a library was measured for a model, dispatch and combine both."""
     from aicjax.ops.exchange_tables import load_exchanges  # with jax, which host code does without until here
 
@@ -156,7 +157,7 @@ def _exchanged(
     return measured[0] & measured[1]
 
 
-def _expert_ranks(model: ModelConfig, phase: str, tables: tuple[System, str, str, bool], experts: str) -> set[int]:
+def _expert_ranks(model: ModelConfig, phase: str, tables: Tables, experts: str) -> set[int]:
     """Expert ranks at which the experts of a model were measured, without tensor parallelism."""
     from aicjax.ops.expert_tables import load_experts
     from aicjax.ops.moe_tables import load_moe
