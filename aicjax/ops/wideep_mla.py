@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latent-attention blocks under large expert parallelism: measured per attention kernel, query expansion to output."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -75,6 +76,7 @@ def bind_wideep_generation_mla(
 def _bind(database: Database, records: Sequence[Record], sol: Callable[..., np.ndarray], rows: int) -> WideEpMlaRows:
     """Rows of one phase; `sol` of (heads, outer, inner) and what rooflines know of an operator."""
     system, bandwidth = database.system, database.system.mem_bw_bytes_per_s / MS_PER_S
+    records = [_preferred(database, record) for record in records]
     for record in records:
         _check_kernel(database, record)
     forms = [quant.FMHA[product_format(database, record)] for record in records]
@@ -95,6 +97,12 @@ def _bind(database: Database, records: Sequence[Record], sol: Callable[..., np.n
     )
 
 
+def _preferred(database: Database, record: Record) -> Record:
+    """The record with the attention kernel that the caller prefers, if it is one of these blocks."""
+    kernel = database.attention_backend
+    return dataclasses.replace(record, kernel=kernel) if kernel in KERNELS else record
+
+
 def _check_kernel(database: Database, record: Record) -> None:
     measured = database.interpolates and load_mla(*database.where, type(record)) is not None
     if measured and record.kernel not in KERNELS:
@@ -103,6 +111,7 @@ def _check_kernel(database: Database, record: Record) -> None:
 
 def wideep_mla_available(database: Database, record: Record) -> bool:
     """Whether measured tables hold the slice that a record asks for, of a kernel that may answer."""
+    record = _preferred(database, record)
     return mla_available(database, record) and (record.kernel in KERNELS or not database.interpolates)
 
 

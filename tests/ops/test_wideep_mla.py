@@ -99,6 +99,19 @@ def test_another_kernel_answers_for_one_that_was_not_measured(op):
     assert others.provenance.tolist() == [Provenance.MISSING]
 
 
+def test_the_preferred_kernel_answers_where_it_is_one_of_these():
+    listed = made_up.rows(
+        num_heads=[16, 16], batch_size=[1, 1], isl=[64, 64], latency=[1.0, 2.0], mla_dtype=["fp8_block"] * 2,
+        kv_cache_dtype=["fp8"] * 2, kernel_source=["flashinfer", "fa3"],
+    )  # fmt: skip
+    with made_up.database(wideep_context_mla_perf=listed):
+        found = [
+            mla_cases.ask(made_up_database(attention_backend=kernel), [PREFILL], 1, 64).latency_ms
+            for kernel in (None, "fa3", "triton")
+        ]
+    assert np.concatenate(found) == pytest.approx([1.0, 2.0, 1.0], rel=mla_cases.TOLERANCE)
+
+
 def test_without_a_table_other_kernels_are_missing():
     with made_up.database():
         times = mla_cases.ask(made_up_database(), [dataclasses.replace(PREFILL, kernel="trtllm_mla")], 1, 64)
