@@ -63,9 +63,7 @@ class OperatorFile:
                 answers = self._answers(rows.take(at), where, {**options, "share": self.share})
                 comparison.found[at] = answers.outcome
                 comparison.number(at, "latency_ms", rows["latency_ms"][at], answers.latency_ms)
-                if "provenance" in rows:
-                    tiers = [_TIERS.get(code, "") for code in answers.provenance.tolist()]
-                    comparison.same(at, "provenance", rows["provenance"][at], np.array(tiers, object))
+                _compare_provenance(rows, at, answers.provenance, comparison)
         return comparison
 
     def _wanted(self, rows: StoredRows) -> np.ndarray:
@@ -93,6 +91,14 @@ class OperatorFile:
         times = operator_latency(*where, ops, **points, **options)
         outcome = np.where(np.isnan(times.latency_ms), NO_DATA, np.array(OK, object))
         return _Answers(times.latency_ms, times.provenance, outcome)
+
+
+def _compare_provenance(rows: StoredRows, at: np.ndarray, provenance: np.ndarray, comparison: Comparison) -> None:
+    """Whose points an estimate rests on, and whether a roofline answered, where that was stored."""
+    if "provenance" in rows:
+        tiers = [_TIERS.get(code, "") for code in provenance.tolist()]
+        comparison.same(at, "provenance", rows["provenance"][at], np.array(tiers, object))
+        comparison.same(at, "roofline", rows["source"][at] == "sol", provenance == Provenance.SOL)
 
 
 def _policies(rows: StoredRows, group: np.ndarray, mode: str) -> Iterator[tuple[str | None, np.ndarray]]:

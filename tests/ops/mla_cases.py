@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latent-attention operators asked one coordinate each, and their stored answers: what the tests of them share."""
+"""Latent-attention operators asked one coordinate each: what the tests of them share."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,7 +9,6 @@ import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.constants import load_constants, traced
-from aicjax.hardware import load_system
 from aicjax.interp.grid import answer
 from aicjax.ops import mla, wideep_mla
 from aicjax.ops.database import Database
@@ -24,10 +22,8 @@ from aicjax.ops.records import (
     WideEpGenerationMla,
 )
 from aicjax.ops.roofline import hardware_arrays
-from benchmarks.parity_cases.stored import StoredRows
 from tests.ops import made_up
 
-REFERENCES = Path(__file__).parents[1] / "references"
 TOLERANCE = 1e-5  # float32 tables and kernels against float64
 HELD = 1e-4  # weights of a hold are differences of nearly equal distances
 ROWS = 32  # operators of one call: one compiled program
@@ -86,15 +82,3 @@ def made_up_database(**options: Any) -> Database:
     """A database of a made-up system."""
     backend, version = made_up.WHERE
     return Database(**{"system": made_up.system(), "backend": backend, "version": version, **options})
-
-
-def check_stored(name: str, record: Callable[[dict[str, Any]], Any]) -> None:
-    """All stored answers of one file: latency, and whether a table, an estimate or the roofline gave it."""
-    stored = StoredRows.read(REFERENCES / f"{name}.parquet")
-    for (system, backend, version, mode), at in stored.groups("system", "backend", "version", "mode"):
-        group = stored.take(at)
-        ops = [record(row) for row in group.records(np.arange(len(group)))]
-        points = [group[column] for column in ("batch_size", "s", "prefix") if column in group]
-        times = ask(Database(load_system(system), backend, version, mode), ops, *points)
-        np.testing.assert_allclose(times.latency_ms, group["latency_ms"], rtol=TOLERANCE)
-        assert (times.provenance == Provenance.EMPIRICAL).tolist() == (group["source"] == "empirical").tolist()

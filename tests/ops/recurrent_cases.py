@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent kernels asked one coordinate each, and their stored answers: what the tests of their families share."""
+"""Recurrent kernels asked one coordinate each: what the tests of their families share."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from aicjax._results import Provenance
 from aicjax.constants import load_constants, traced
-from aicjax.hardware import load_system
 from aicjax.interp.grid import answer
 from aicjax.ops.database import Database
 from aicjax.ops.query import OpTimes
 from aicjax.ops.records import RecurrentOp
 from aicjax.ops.recurrent import ask_recurrent, bind_recurrent, recurrent_sol
 from aicjax.ops.roofline import hardware_arrays
-from benchmarks.parity_cases.stored import StoredRows
 from tests.ops import made_up
 
-REFERENCES = Path(__file__).parents[1] / "references"
 TOLERANCE = 1e-5  # float32 tables and kernels against float64
 ROWS = 32  # operators of one call: one compiled program
 
@@ -48,18 +43,3 @@ def made_up_database(**options: Any) -> Database:
     """A database of a made-up system."""
     backend, version = made_up.WHERE
     return Database(**{"system": made_up.system(), "backend": backend, "version": version, **options})
-
-
-def check_stored(name: str, record: Callable[[dict[str, Any]], RecurrentOp]) -> None:
-    """All stored answers of one file: latency, and whether a table or the roofline gave it.
-
-    They were asked with the rows of other versions and backends in every mode.
-    """
-    stored = StoredRows.read(REFERENCES / f"{name}.parquet")
-    for (system, backend, version, mode), at in stored.groups("system", "backend", "version", "mode"):
-        group = stored.take(at)
-        ops = [record(row) for row in group.records(np.arange(len(group)))]
-        database = Database(load_system(system), backend, version, mode, share=True)
-        times = ask(database, ops, group["batch_size"], group["s"])
-        np.testing.assert_allclose(times.latency_ms, group["latency_ms"], rtol=TOLERANCE)
-        assert (times.provenance == Provenance.SOL).tolist() == (group["source"] == "sol").tolist()
