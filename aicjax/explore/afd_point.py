@@ -64,7 +64,7 @@ def afd_point(request: EstimateRequest) -> AfdPoint:
         return AfdPoint(found, row, tuple(memory), tuple(steps), ())
     role, mode = STATIC["static_gen" if phase == "prefill" else "static_ctx"]
     other = static_point(request, role, mode)
-    found[role] = resolved(other.worker.deployment, other.worker.layouts[0])
+    found[role] = resolved(other.worker.deployment, other.worker.layouts[0], other.worker.exchanges[0])
     combined = _combined(row, other, phase, deployment.load.osl)
     return AfdPoint(found, combined, (*memory, other.memory), (*steps, *other.steps), other.warnings)
 

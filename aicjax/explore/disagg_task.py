@@ -121,7 +121,7 @@ class DisaggTask:
             constants,
             self.grid.disagg,
             deployment.rules,
-            (self.prefill.worker.wide_layouts, self.decode.worker.wide_layouts),
+            (tuple(self.prefill.worker.libraries), tuple(self.decode.worker.libraries)),
             self.pool,
         )
         pick = pick_rows(request, self.budget, feasible, "disagg")

@@ -114,7 +114,10 @@ def _result(
     return EstimateResult(
         request=request,
         resolved={
-            part.worker.deployment.role: resolved(part.worker.deployment, part.worker.layouts[0]) for part in parts
+            part.worker.deployment.role: resolved(
+                part.worker.deployment, part.worker.layouts[0], part.worker.exchanges[0]
+            )
+            for part in parts
         },
         row=frames.row(frame, 0),
         memory=memory + tuple(part.memory for part in parts),

@@ -147,10 +147,13 @@ class Worker:
         return tuple(self.deployment.formats(exchange) for exchange in self.exchanges)
 
     @property
-    def wide_layouts(self) -> tuple[str, ...]:
-        """Labels of the layouts that exchange tokens between experts over many GPUs."""
-        pairs = zip(self.layouts, self.exchanges, strict=True)
-        return tuple(layout.label for layout, exchange in pairs if exchange is not None)
+    def libraries(self) -> dict[str, dict[str, str]]:
+        """Libraries by phase of the layouts that exchange tokens between experts over many GPUs, by their labels."""
+        return {
+            layout.label: {phase: exchange.library(phase) for phase in self.deployment.phases}
+            for layout, exchange in zip(self.layouts, self.exchanges, strict=True)
+            if exchange is not None
+        }
 
     def encoder(self, batches: ArrayLike) -> EncoderTimes | None:
         """The vision encoder of each layout over batches; None where it does not run on these workers."""

@@ -114,7 +114,6 @@ def refusals(spaces: Sequence[Space]) -> tuple[Refusal, ...]:
 
 def _role(space: Space) -> dict[str, Any]:
     worker, deployment = space.worker, space.worker.deployment
-    exchanges = zip(worker.layouts, worker.exchanges, strict=True)
     return {
         "system": deployment.system.name,
         "backend": deployment.backend,
@@ -122,9 +121,5 @@ def _role(space: Space) -> dict[str, Any]:
         "quantisation": asdict(deployment.quantisation),
         "candidates": {axis: list(values) for axis, values in space.lists.items()},
         "layouts": len(worker.layouts),
-        "large_ep": {
-            layout.label: {phase: exchange.library(phase) for phase in deployment.phases}
-            for layout, exchange in exchanges
-            if exchange is not None
-        },
+        "large_ep": worker.libraries,
     }

@@ -23,7 +23,7 @@ from aicjax.explore.step_times import agg_steps, encoder_step, static_steps
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
-from aicjax.models import ModelConfig, Parallel
+from aicjax.models import LargeEp, ModelConfig, Parallel
 from aicjax.serving.static import Mode
 
 STATIC: dict[str, tuple[Role, Mode]] = {
@@ -185,13 +185,20 @@ def _estimated(
     return WorkerPoint(target, frame, memory_use(role, split, 0), tuple(steps), warnings)
 
 
-def resolved(deployment: Deployment, layout: Parallel) -> dict[str, Any]:
-    """What a request left open about one kind of worker."""
+def resolved(deployment: Deployment, layout: Parallel, exchange: LargeEp | None = None) -> dict[str, Any]:
+    """What a request left open about one kind of worker.
+
+    Args:
+        deployment: Where and how it runs.
+        layout: Its layout.
+        exchange: How it exchanges tokens between experts over many GPUs.
+    """
     return {
         "family": deployment.model.family,
         "system": deployment.system.name,
         "backend": deployment.backend,
         "version": deployment.version,
-        "quantisation": dataclasses.asdict(deployment.quantisation),
+        "quantisation": dataclasses.asdict(deployment.formats(exchange)),
         "layout": layout.label,
+        "large_ep": exchange and {phase: exchange.library(phase) for phase in deployment.phases},
     }

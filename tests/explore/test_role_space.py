@@ -26,7 +26,7 @@ def space(role: Role, backend: str, total_gpus: int = 32, model: str = V3, syste
 )
 def test_stored_searches_have_as_many_layouts(role, backend, layouts, wide):
     found = space(role, backend)
-    assert (len(found.worker.layouts), len(found.worker.wide_layouts)) == (layouts, wide)
+    assert (len(found.worker.layouts), len(found.worker.libraries)) == (layouts, wide)
     assert found.large_ep
 
 
@@ -51,7 +51,7 @@ def test_layouts_across_nodes_without_an_exchange_say_what_is_missing():
     found = space("agg", "trtllm", model="Qwen/Qwen3-235B-A22B-FP8")
     refused = {refusal.layout: refusal.reason for refusal in found.worker.refused}
     assert "no exchange of tokens between nodes is measured" in refused["tp1pp1dp16etp1ep16"]
-    assert not found.large_ep and not found.worker.wide_layouts
+    assert not found.large_ep and not found.worker.libraries
 
 
 def test_replicas_have_any_size_unless_the_lists_leave_wide_experts_out():
@@ -69,4 +69,14 @@ def test_balanced_experts_have_places_to_spare():
     cut = {op.distribution for ops in worker.op_lists for op in ops.context if isinstance(op, Moe)}
     assert (wide, cut) == ({"power_law_1.01_eplb"}, {"power_law_1.01"})
     unbalanced = space("agg", "trtllm", wideep_num_slots=288).worker
-    assert not unbalanced.wide_layouts and any("slots" in refusal.reason for refusal in unbalanced.refused)
+    assert not unbalanced.libraries and any("slots" in refusal.reason for refusal in unbalanced.refused)
+
+
+def test_libraries_are_told_by_layout():
+    found = space("agg", "trtllm", total_gpus=4, system="gb200")
+    two_sided, deepep = ("nvlink_two_sided",) * 2, ("trtllm_deepep_ht", "trtllm_deepep_ll")
+    assert {label: tuple(phases.values()) for label, phases in found.worker.libraries.items()} == {
+        "tp1pp1dp2etp1ep2": two_sided,
+        "tp1pp1dp4etp1ep4": deepep,
+    }
+    assert list(space("prefill", "trtllm", total_gpus=8).worker.libraries["tp1pp1dp8etp1ep8"]) == ["context"]
