@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -149,8 +150,9 @@ def _numbers(name: str, text: str, flag: Flag, kind: Any = int) -> list[Any]:
         numbers = [kind(part) for part in text.split(",")]
     except ValueError:
         raise InputError(name, text, f"{'whole ' if kind is int else ''}numbers with commas between") from None
-    if min(numbers) < flag.least:
-        raise InputError(name, min(numbers), f"at least {flag.least}")
+    for number in numbers:
+        if not flag.least <= number < math.inf:
+            raise InputError(name, number, f"at least {flag.least}")
     return numbers
 
 

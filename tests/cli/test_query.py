@@ -119,6 +119,12 @@ def test_flags_are_fields(asked: dict[str, Any], capsys: pytest.CaptureFixture[s
     assert [(op.pre, op.context) for op in asked["ops"]] == [(False, False)]
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "x"])
+def test_numbers_are_finite_and_not_negative(number: str, capsys: pytest.CaptureFixture[str]):
+    assert run(f"query elementwise -m 8 --bytes-per-token={number} --system h200_sxm".split()) == 2
+    assert "bytes_per_token" in capsys.readouterr().err
+
+
 def test_operators_of_a_model_are_one_layer_each(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]):
     rows = _query("context-dsv4 -b 2 --isl 100 --model deepseek-ai/DeepSeek-V4-Flash --tp 8", capsys)
     assert [row["ratio"] for row in rows] == [4, 128]
