@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from aicjax.models import load_model as load_model
     from aicjax.models import op_lists as op_lists
     from aicjax.models import resolve_quantisation as resolve_quantisation
-    from aicjax.ops.query import OpTimes as OpTimes
     from aicjax.ops.query import operator_latency as operator_latency
     from aicjax.tables import resolve_version as resolve_version
 
@@ -69,7 +68,7 @@ _ROOMS = {
         "search",
     ),
     "aicjax.explore.support": ("support",),
-    "aicjax.ops.query": ("OpTimes", "operator_latency"),
+    "aicjax.ops.query": ("operator_latency",),
     "aicjax.tables": ("resolve_version",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
