@@ -3,7 +3,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from aicjax import _units
 from aicjax._results import DataError, InputError
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory, bind_memory
 from aicjax.hardware import System
-from aicjax.models import ModelConfig, Parallel, Quantisation, check_parallel, op_lists
+from aicjax.models import ModelConfig, Parallel, Quantisation, op_lists
+from aicjax.ops.records import OpLists
 
 if TYPE_CHECKING:
     from aicjax.constants import MemoryConstants
@@ -94,12 +95,14 @@ def smallest_fitting_tp(
         load: The operating point: from a worker to its memory, [config, 1].
         nextn: Draft tokens per decode step.
     """
-    sizes = (_with_tp(parallel, 1 << bit, model) for bit in range(model.num_heads.bit_length()))
-    valid = (next((layout for layout in same if _valid(model, layout, backend)), None) for same in sizes)
-    layouts = [layout for layout in valid if layout is not None]
-    if not layouts:
+    built = (
+        _built(model, _with_tp(parallel, 1 << bit, model), quantisation, backend, nextn)
+        for bit in range(model.num_heads.bit_length())
+    )
+    valid = [pair for pair in built if pair is not None]
+    if not valid:
         return None
-    lists = [op_lists(model, layout, quantisation, backend, nextn) for layout in layouts]
+    layouts, lists = zip(*valid, strict=True)
     memory = bind_memory(
         system, backend, version, model, layouts, lists, [quantisation] * len(layouts), constants, nextn
     )
@@ -131,12 +134,16 @@ def _with_tp(parallel: Parallel, tp: int, model: ModelConfig) -> list[Parallel]:
     return [dataclasses.replace(parallel, tp=tp, **{name: size}) for name, (size, rest) in widths.items() if not rest]
 
 
-def _valid(model: ModelConfig, layout: Parallel, backend: str) -> bool:
-    try:
-        check_parallel(model, layout, backend)
-    except InputError:
-        return False
-    return True
+def _built(
+    model: ModelConfig, layouts: Sequence[Parallel], quantisation: Quantisation, backend: str, nextn: int
+) -> tuple[Parallel, OpLists] | None:
+    """The first layout that the model can be cut into, with its operators; None where there is none."""
+    for layout in layouts:
+        try:
+            return layout, op_lists(model, layout, quantisation, backend, nextn)
+        except InputError:
+            continue
+    return None
 
 
 def _gib(part_bytes: np.ndarray, config: int, point: int) -> float:

@@ -98,3 +98,11 @@ def test_experts_follow_attention_to_the_smallest_size_that_fits(layout, smalles
     formats = infer_quantisation(model, backend)
     where = load_system("h200_sxm"), backend, "1.3.0rc20", model, layout, formats, load_constants(backend).memory
     assert smallest_fitting_tp(*where, lambda memory: memory.static(8, 4000, 500)) == smallest
+
+
+def test_sizes_that_a_family_refuses_are_passed_over():
+    """Heads would allow a TP of 32, but linear attention has 16 key heads."""
+    model, backend = load_model("Qwen/Qwen3.5-397B-A17B"), "trtllm"
+    formats, constants = infer_quantisation(model, backend), load_constants(backend).memory
+    where = load_system("l40s"), backend, "1.3.0rc20", model, Parallel(tp=2, moe_tp=2), formats, constants
+    assert smallest_fitting_tp(*where, lambda memory: memory.static(1, 256, 256)) is None
