@@ -106,7 +106,7 @@ def test_an_unlisted_architecture_is_marked_and_priced_as_its_shape(tmp_path):
     listed = "meta-llama/Meta-Llama-3.1-8B"
     bundled = json.loads((_paths.configs_dir() / "models" / f"{listed.replace('/', '--')}.json").read_text())["config"]
     (tmp_path / "config.json").write_text(json.dumps(bundled | {"architectures": ["NewForCausalLM"]}))
-    with pytest.raises(UnsupportedModel, match="NewForCausalLM .*--family GENERIC"):
+    with pytest.raises(UnsupportedModel, match=r"NewForCausalLM .*--family GENERIC"):
         point(model_path=str(tmp_path))
     got, expected = point(model_path=str(tmp_path), family="GENERIC"), point(model_path=listed)
     assert (got.resolved["agg"]["family"], expected.resolved["agg"]["family"]) == ("GENERIC", "LLAMA")
