@@ -111,7 +111,10 @@ def _block_utilization(leaf_log2, leaf_utilization, place):
 
 def _nearest(leaf_log2, leaf_utilization, place):
     """Squared distance, ascending, and utilisation of the nearest points of each query [query, ANCHORS + 1]."""
-    distance_sq = leaf_log2[0] ** 2 + jnp.sum((leaf_log2[1:, None] - place[..., None]) ** 2, 0)
+    # Added axis by axis: a reduction over axes would not be vectorised.
+    distance_sq = leaf_log2[0] ** 2 + sum(
+        (leaf - at[:, None]) ** 2 for leaf, at in zip(leaf_log2[1:], place, strict=True)
+    )
     closeness, point = jax.lax.top_k(-distance_sq, ANCHORS + 1)
     return -closeness, leaf_utilization[point]
 
