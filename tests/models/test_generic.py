@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from aicjax._results import DataError, InputError
-from aicjax.models import Parallel, infer_quantisation, kv_cache, load_model, op_lists
+from aicjax.models import KvCache, Parallel, infer_quantisation, kv_cache, load_model, op_lists
 from aicjax.models.families.blocks import DENSE_FFN
 from aicjax.models.families.experts import SHARED_EXPERT
-from aicjax.ops.records import Overlap
+from aicjax.ops.records import OpLists, Overlap
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "models"
 QWEN_MOE = "Qwen/Qwen3-30B-A3B"
@@ -26,9 +26,9 @@ def generic(directory: Path, name: str, **changes):
     return load_model(directory, family="GENERIC")
 
 
-def lists(model, layout: Parallel, nextn: int = 0):
-    quantisation = infer_quantisation(model, "sglang")
-    return tuple(f(model, layout, quantisation, "sglang", nextn) for f in (op_lists, kv_cache))
+def lists(model, layout: Parallel, nextn: int = 0) -> tuple[OpLists, KvCache]:
+    arguments = model, layout, infer_quantisation(model, "sglang"), "sglang", nextn
+    return op_lists(*arguments), kv_cache(*arguments)
 
 
 def named(ops) -> dict:
