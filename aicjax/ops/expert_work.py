@@ -129,9 +129,10 @@ def host_sol_ms(system: System, load: ExpertLoad, tokens: np.ndarray) -> np.ndar
     pool = np.asarray(tokens, np.float64)
     routed = pool * load.shape.topk
     local = routed // load.shape.moe_ep
-    *coefficients, experts, log_missed = _coefficients(load)
+    operations, local_bytes, expert_bytes, experts, log_missed = _coefficients(load)
     touched = touched_experts(pool, local, experts, log_missed, xp=np)
-    return expert_sol_ms(routed, local, touched, *coefficients, peak, system.mem_bw_bytes_per_s / MS_PER_S, xp=np)
+    bandwidth = system.mem_bw_bytes_per_s / MS_PER_S
+    return expert_sol_ms(routed, local, touched, operations, local_bytes, expert_bytes, peak, bandwidth, xp=np)
 
 
 class ExpertWork(eqx.Module):

@@ -83,7 +83,8 @@ def pairs() -> Iterator[tuple[str, str]]:
 def matrix(jobs: int) -> list["Support"]:
     """Verdicts of all bundled models on all pairs, in `jobs` processes."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=_start) as pool:
+    # A process for each pair: compiled programs are never given back.
+    with ProcessPoolExecutor(jobs, context, initializer=_start, max_tasks_per_child=1) as pool:
         return [verdict for part in pool.map(_of_pair, pairs()) for verdict in part]
 
 

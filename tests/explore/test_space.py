@@ -67,8 +67,8 @@ def test_wide_expert_parallelism_joins_the_lists():
 
 
 def test_one_kernel_for_experts_has_lists_of_its_own():
-    model, options = "deepseek-ai/DeepSeek-V4-Pro", {"backend": "sglang", "moe_backend": "megamoe"}
-    assert lists(model, system="b200_sxm", **options)["moe_ep"] == (8,)
+    model = "deepseek-ai/DeepSeek-V4-Pro"
+    assert lists(model, system="b200_sxm", backend="sglang", moe_backend="megamoe")["moe_ep"] == (8,)
     found, refused = layouts(model, "sglang", "decode", system="gb200", moe_backend="megamoe", total_gpus=16)
     assert {(layout.moe_tp, layout.pp) for layout in found} == {(1, 1)} and not refused
     assert {layout.moe_ep for layout in found} == {4, 8, 16}

@@ -98,6 +98,7 @@ def test_the_page_is_up_to_date():  # where it is quick to tell
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_every_cell_of_the_page_is_evaluated():
     """Binds every layout of every model on every pair and evaluates a prefill and a decode step of each."""
     found = support_page.matrix(jobs=2)

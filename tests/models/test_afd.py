@@ -2,6 +2,7 @@
 """Deployments with attention and feed-forward layers apart: which operator is where, and what the pools exchange."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_boundary_operators_move_to_the_other_side():
 
 def test_prefill_projects_every_token_onto_the_vocabulary():
     attention, _ = split_sides(lists(DENSE, Parallel(1)))
-    (projection,) = [op for op in attention.context if "vocabulary" in op.name]
+    found: list[Any] = [op for op in attention.context if "vocabulary" in op.name]
+    (projection,) = found
     assert not projection.last_token_only
 
 
@@ -72,7 +74,7 @@ def test_pools_exchange_states_within_the_feed_forward_node():
     operators = afd_operators(model, topology, formats(EXPERTS), "trtllm")
     gathered = [op for op in operators.ffn.generation if isinstance(op, Nccl)]
     assert [(op.num_gpus, op.elements_per_token, op.scale) for op in gathered] == [(8, 4096 / 8, 94)] * 2
-    combined = operators.attention.generation[-1]
+    combined: Any = operators.attention.generation[-1]
     assert (combined.name, combined.bytes_per_token, combined.seq_split) == ("attention_combine", 9 * 4096 * 2, 4)
     assert (topology.attention_workers, topology.ffn_gpus, topology.gpus) == (4, 8, 24)
     assert topology.label == "a2n-tp4+f1n-ep8"

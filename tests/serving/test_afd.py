@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipeline between attention and feed-forward pools: its definition in plain Python, bounds and gradients."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +39,11 @@ def layer(times: tuple[float, ...]) -> LayerTimes:
     return LayerTimes(*(np.array([ms]) for ms in times))
 
 
+def first(values: Any) -> Any:
+    """The only one of several values."""
+    return np.asarray(values)[0]
+
+
 def clear(times: tuple[float, ...], microbatches: int) -> bool:
     """Whether no comparison hangs on a rounding."""
     attention, ffn, there, back = times
@@ -51,17 +58,17 @@ def test_steps_are_those_of_the_definition(pipeline, times, microbatches, layers
         return
     cycle = layer_cycle(layer(times), microbatches, pipeline)
     beat, hidden = plain_cycle(times, microbatches, pipeline)
-    assert float(cycle.cycle_ms[0]) == pytest.approx(beat, rel=FLOAT32)
-    assert bool(cycle.hidden[0]) == hidden
-    step = float(decode_step_ms(layer(times), cycle, layers, microbatches)[0])
+    assert first(cycle.cycle_ms) == pytest.approx(beat, rel=FLOAT32)
+    assert bool(first(cycle.hidden)) == hidden
+    step = first(decode_step_ms(layer(times), cycle, layers, microbatches))
     assert step == pytest.approx(sum(times) + beat * (microbatches * layers - 1), rel=FLOAT32)
-    assert float(prefill_step_ms(cycle, layers)[0]) == pytest.approx(layers * beat, rel=FLOAT32)
+    assert first(prefill_step_ms(cycle, layers)) == pytest.approx(layers * beat, rel=FLOAT32)
 
 
 @given(TIMES, st.integers(1, 6))
 def test_more_overlap_is_never_slower_and_no_pool_is_outrun(times, microbatches):
     optimistic, conservative, serial = (
-        float(layer_cycle(layer(times), microbatches, pipeline).cycle_ms[0]) for pipeline in PIPELINES
+        first(layer_cycle(layer(times), microbatches, pipeline).cycle_ms) for pipeline in PIPELINES
     )
     slack = 1 + FLOAT32
     assert max(times[:2]) <= conservative * slack
@@ -75,10 +82,10 @@ def test_one_call_serves_candidates_and_samples():
     microbatches = jnp.array([[2.0], [3.0], [4.0]])
     together = decode_step_ms(times, layer_cycle(times, microbatches, "optimistic"), 10.0, microbatches)
     for candidate in range(3):
-        own = LayerTimes(*(values[candidate] for values in times))
+        own = LayerTimes(*(np.asarray(values)[candidate] for values in times))
         count = microbatches[candidate]
         alone = decode_step_ms(own, layer_cycle(own, count, "optimistic"), 10.0, count)
-        np.testing.assert_allclose(together[candidate], alone, rtol=FLOAT32)
+        np.testing.assert_allclose(np.asarray(together)[candidate], alone, rtol=FLOAT32)
 
 
 def test_step_is_differentiable_in_the_layer_times():
@@ -91,13 +98,13 @@ def test_step_is_differentiable_in_the_layer_times():
 
 
 def test_balance_is_one_for_equal_pools():
-    assert float(balance(layer((2.0, 2.0, 1.0, 1.0)))[0]) == 1.0
-    assert float(balance(layer((1.0, 4.0, 1.0, 1.0)))[0]) == 0.25
+    assert first(balance(layer((2.0, 2.0, 1.0, 1.0)))) == 1.0
+    assert first(balance(layer((1.0, 4.0, 1.0, 1.0)))) == 0.25
 
 
 def test_candidates_may_differ_in_their_pipeline():
-    times = LayerTimes(*(np.float32([ms] * len(PIPELINES)) for ms in (2.0, 1.0, 0.5, 0.5)))
+    times = LayerTimes(*(np.full(len(PIPELINES), ms, np.float32) for ms in (2.0, 1.0, 0.5, 0.5)))
     together = chosen_cycle(times, np.float32(3.0), np.arange(len(PIPELINES)))
     alone = [layer_cycle(times, np.float32(3.0), name) for name in PIPELINES]
-    assert together.cycle_ms.tolist() == [float(cycle.cycle_ms[at]) for at, cycle in enumerate(alone)]
+    assert together.cycle_ms.tolist() == [float(np.asarray(cycle.cycle_ms)[at]) for at, cycle in enumerate(alone)]
     assert together.hidden.tolist() == [True, False, False]
