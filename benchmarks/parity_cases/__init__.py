@@ -40,7 +40,7 @@ CASES: Mapping[str, Case] = {
     **{name: Case(operators) for name, operators in OPERATORS.items()},
     "ops_source_resolution": Case(source_resolution),
     "ops_lane_order": Case(lane_orders),
-    "forward": Case(forward, _MODELLED | {"beam": ("0", "1")}),
+    "forward": Case(forward, _MODELLED),
     "memory": Case(memory, _MODELLED),
     "static": Case(static, _MODELLED),
     "agg": Case(agg, _MODELLED),

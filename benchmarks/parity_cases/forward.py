@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forward passes: every row is one prefill, decode or mixed step, or a whole static decode, of one layout."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from aicjax.forward.bound import StepCurves, bind
 from aicjax.forward.encoder import encoder_times
 from aicjax.hardware import System, load_system
 from aicjax.ops.database import INTERPOLATING
+from aicjax.ops.records import Fallback, MlaBmm, Overlap
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
 from aicjax.serving.static import decode_samples
@@ -31,12 +33,18 @@ class Term(NamedTuple):
         places: Where the step times lie.
         weight: How often each counts.
         label: What its operator is reported as; empty for its own name.
+        products: Whether of the products of latent attention with its absorbed weights alone.
     """
 
     rows: np.ndarray
     places: Places
     weight: np.ndarray
     label: str = ""
+    products: bool = False
+
+    def layouts(self, config: np.ndarray, workers: int) -> np.ndarray:
+        """Bound layout of each coordinate: those of the workers, then those of their products alone."""
+        return config[self.rows] + workers * self.products
 
 
 def forward(rows: StoredRows) -> Comparison:
@@ -72,30 +80,59 @@ def _compare_group(
     _compare_encoder(rows, at[encoder], where, mode, config, workers, comparison)
     at, coordinates = at[~encoder], Coordinates()
     terms = [term for phase in _PHASES for term in _PHASES[phase](rows, at[rows["phase"][at] == phase], coordinates)]
-    curves = bind(*where, [worker.operators for worker in workers], mode=mode).evaluate(coordinates.queries())
-    _compare_totals(rows, at, config, terms, curves, comparison)
-    _compare_operators(rows, at, config, terms, curves, comparison)
+    op_lists = [worker.operators for worker in workers]
+    if any(term.products for term in terms):
+        op_lists += [dataclasses.replace(lists, generation=_products(lists.generation)) for lists in op_lists]
+    curves = bind(*where, op_lists, mode=mode).evaluate(coordinates.queries())
+    layouts = [term.layouts(config, len(workers)) for term in terms]
+    _compare_totals(rows, at, layouts, terms, curves, comparison)
+    _compare_operators(rows, at, layouts, terms, curves, comparison)
+
+
+def _products(operators: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The products of latent attention with its absorbed weights, also those that stand in for a measured block.
+
+    What overlaps a product, the shorter rotation, goes with it.
+    """
+    found = []
+    for item in operators:
+        if isinstance(item, Fallback):
+            found.append(dataclasses.replace(item, fallback=_products(item.fallback)))
+        elif isinstance(item, MlaBmm) or (isinstance(item, Overlap) and _products(item.first)):
+            found.append(item)
+    return tuple(found)
 
 
 def _compare_totals(
-    rows: StoredRows, at: np.ndarray, config: np.ndarray, terms: Sequence[Term], curves: StepCurves, comparison
+    rows: StoredRows,
+    at: np.ndarray,
+    layouts: Sequence[np.ndarray],
+    terms: Sequence[Term],
+    curves: StepCurves,
+    comparison: Comparison,
 ) -> None:
     latency_ms = np.zeros(len(rows))
-    for term in terms:
-        step_ms = term.places.values(curves)[config[term.rows], np.arange(len(term.rows))]
+    for term, layout in zip(terms, layouts, strict=True):
+        step_ms = term.places.values(curves)[layout, np.arange(len(term.rows))]
         np.add.at(latency_ms, term.rows, term.weight * step_ms)
     comparison.fail(at[np.isnan(latency_ms[at])], NO_DATA)
     comparison.number(at, "latency_ms", rows["latency_ms"][at], latency_ms[at])
 
 
 def _compare_operators(
-    rows: StoredRows, at: np.ndarray, config: np.ndarray, terms: Sequence[Term], curves: StepCurves, comparison
+    rows: StoredRows,
+    at: np.ndarray,
+    layouts: Sequence[np.ndarray],
+    terms: Sequence[Term],
+    curves: StepCurves,
+    comparison: Comparison,
 ) -> None:
     found: dict[int, dict[str, float]] = {row: {} for row in at.tolist()}
-    for term in terms:
+    for term, layout in zip(terms, layouts, strict=True):
         points = term.places.start + term.places.inverse
-        for row, point, weight in zip(term.rows.tolist(), points.tolist(), term.weight.tolist(), strict=True):
-            part = curves.breakdown(term.places.part, int(config[row]), point)
+        asked = (values.tolist() for values in (term.rows, layout, points, term.weight))
+        for row, config, point, weight in zip(*asked, strict=True):
+            part = curves.breakdown(term.places.part, config, point)
             for name, ms in zip(part.names, part.latency_ms.tolist(), strict=True):
                 name = term.label or name
                 found[row][name] = found[row].get(name, 0.0) + weight * ms
@@ -148,9 +185,8 @@ def _context(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iter
 def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:
     """All decode steps of a static batch, one in `_STRIDE` priced.
 
-    A single output token takes no step, whatever is measured. Requests have no beams: rows with beams, where a
-    condition names them, are asked as wider batches of everything but attention; AIConfigurator does not widen the
-    products of latent attention with its absorbed weights either.
+    A single output token takes no step, whatever is measured. Requests have no beams: rows with beams are asked as
+    wider batches of everything but attention and its products with absorbed weights, which take another term.
     """
     at = at[rows["osl"][at] > 1]
     batch = rows["batch"][at] * (rows["nextn"][at] + 1)
@@ -163,6 +199,11 @@ def _generation(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> I
     yield Term(at, coordinates.generation_rest(batch * rows["beam"][at]), steps)
     for part in (coordinates.generation_attention, coordinates.generation_other):
         yield Term(np.repeat(at, count), part(np.repeat(batch, count), kv_len), np.array(weight))
+    beams = rows["beam"][at] > 1
+    if beams.any():
+        at, batch, steps = at[beams], batch[beams], steps[beams]
+        for query_rows, sign in ((batch * rows["beam"][at], -1), (batch, 1)):
+            yield Term(at, coordinates.generation_rest(query_rows), sign * steps, products=True)
 
 
 def _decode(rows: StoredRows, at: np.ndarray, coordinates: Coordinates) -> Iterator[Term]:

@@ -33,6 +33,16 @@ def test_stored_answers_of_operators_agree(capsys):
     assert all(line.endswith("ok") for line in lines)
 
 
+def test_stored_passes_with_beams_agree(capsys):
+    stored = pq.read_table(REFERENCES / "forward.parquet")
+    operators = " ".join(stored.column("per_op_json").to_pylist())
+    assert set(stored.column("beam").to_pylist()) == {2}
+    assert all(name in operators for name in ("bmm_rope_overlap", "bmm_post", "mla_block"))
+    assert main(["--from", str(REFERENCES), "forward"]) == 0
+    line = capsys.readouterr().out.splitlines()[1].split()
+    assert [int(line[1]), int(line[2]), int(line[5])] == [stored.num_rows, stored.num_rows, 0]
+
+
 @pytest.mark.parametrize(("factor", "code"), [(1.001, 1), (1.00001, 0)])
 def test_altered_latency_is_beyond_the_tolerance(tmp_path, factor, code):
     def scaled(values):
