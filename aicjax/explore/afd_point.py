@@ -8,11 +8,12 @@ from aicjax._units import MS_PER_S
 from aicjax.explore import columns
 from aicjax.explore import frame as frames
 from aicjax.explore.afd_phases import Phase, PhasePoint, phase_points
+from aicjax.explore.afd_space import pool_operators
 from aicjax.explore.request import EstimateRequest
 from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.explore.roles import Deployment, deploy
 from aicjax.explore.worker_point import STATIC, WorkerPoint, resolved, static_point
-from aicjax.models.afd import AfdTopology, afd_operators
+from aicjax.models.afd import AfdTopology
 
 _PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
@@ -45,14 +46,7 @@ def afd_point(request: EstimateRequest) -> AfdPoint:
         attention_tp=request.a_tp_size,
         ffn_ep=request.f_moe_ep_size,
     )
-    operators = afd_operators(
-        deployment.model,
-        topology,
-        deployment.quantisation,
-        deployment.backend,
-        deployment.load.nextn,
-        boundary_on_attention=request.afd_boundary_on_attn,
-    )
+    operators = pool_operators(deployment, topology, boundary_on_attention=request.afd_boundary_on_attn)
     phases = _PHASES if phase == "both" else (phase,)
     points = phase_points(request, deployment, topology, operators, phases)
     row = _row(request, deployment, topology, points)

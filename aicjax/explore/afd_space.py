@@ -89,23 +89,27 @@ def _ways(request: SearchRequest, grid: AfdGrid) -> Iterator[tuple[int, int]]:
                 yield microbatches, PIPELINES.index(pipeline)
 
 
+def pool_operators(deployment: Deployment, topology: AfdTopology, *, boundary_on_attention: bool) -> AfdOperators:
+    """Operators of the pools of a deployment; see `models.afd.afd_operators`."""
+    return afd_operators(
+        deployment.model,
+        topology,
+        deployment.quantisation,
+        deployment.backend,
+        deployment.load.nextn,
+        boundary_on_attention=boundary_on_attention,
+    )
+
+
 def _priced(
     request: SearchRequest, deployment: Deployment, topologies: list[AfdTopology]
 ) -> tuple[list[AfdTopology], list[AfdOperators], list[Refusal]]:
     kept, operators, refused = [], [], []
     for topology in topologies:
         try:
-            found = afd_operators(
-                deployment.model,
-                topology,
-                deployment.quantisation,
-                deployment.backend,
-                deployment.load.nextn,
-                boundary_on_attention=request.afd_boundary_on_attn,
-            )
+            found = pool_operators(deployment, topology, boundary_on_attention=request.afd_boundary_on_attn)
         except InputError as error:
-            reason = f"{error.argument} must be {error.allowed}, not {error.value}"
-            refused.append(Refusal(topology.label, "afd", reason))
+            refused.append(Refusal.of(topology.label, "afd", error))
         else:
             kept.append(topology)
             operators.append(found)

@@ -24,29 +24,21 @@ from aicjax.explore.roles import deploy
 from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_frame, static_points
 from aicjax.explore.targets import sweep_targets
-from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
+from aicjax.explore.task import Budget, Space, Task, refusals, resolved, role_space
 from aicjax.forward.memory import Verdict
 from aicjax.serving.afd_prefill import PrefillLimits, PrefillWorkers, match_prefill
 
 
 @dataclass(frozen=True)
-class AfdTask:
+class AfdTask(Task):
     """The experiment, waiting for the times of its prefill workers.
 
     Attributes:
-        name: Its name.
-        request: The search.
-        budget: GPUs that it may use.
-        grid: Candidate lists and cut-offs.
         sweep: The pools.
         prefill: Prefill workers; None where prefill is left out.
         prefill_sweep: Their batches.
     """
 
-    name: str
-    request: SearchRequest
-    budget: Budget
-    grid: Grid
     sweep: AfdSweep
     prefill: Space | None
     prefill_sweep: StaticSweep | None
@@ -62,22 +54,11 @@ class AfdTask:
         """The outcome of the experiment."""
         points = self.sweep.points()
         feasible = self._feasible(points, self._prefill_workers(evaluation))
-        pick = pick_rows(self.request, self.budget, feasible, "afd")
-        shortfall, error = None, None
-        if not pick.meets_target:
-            shortfall, error = self._shortfall(points, feasible)
         spaces = [self.prefill] if self.prefill is not None else []
-        return TaskResult(
-            name=self.name,
-            serving_mode="afd",
-            backend=self.backend,
+        return self.picked(
+            feasible,
+            lambda: self._shortfall(points, feasible),
             resolved=resolved(spaces) if spaces else {"backend_version": self.sweep.deployment.version},
-            feasible=feasible,
-            pareto=pick.pareto,
-            best=pick.best,
-            meets_target=pick.meets_target,
-            shortfall=shortfall,
-            error=None if frames.length(pick.best) else error,
             refused=(*self.sweep.candidates.refused, *refusals(spaces)),
             evaluated=int(np.isfinite(points.times.step_ms).sum()),
         )

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from aicjax._results import AicjaxError
-from aicjax.explore import frame as frames
 from aicjax.explore.agg_cells import CellLimits, behind_encoders, cell_frame, choices_within
 from aicjax.explore.agg_points import AggPoints, Outcome, kept_points
 from aicjax.explore.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
@@ -24,30 +23,22 @@ from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, neare
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_points
 from aicjax.explore.step_times import agg_steps, encoder_step
 from aicjax.explore.targets import Targets, sweep_targets
-from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
+from aicjax.explore.task import Budget, Space, Task, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.memory import MemorySplit, WorkerMemory
 
 
 @dataclass(frozen=True)
-class AggTask:
+class AggTask(Task):
     """The experiment, waiting for step times.
 
     Attributes:
-        name: Its name.
-        request: The search.
-        budget: GPUs that it may use.
-        grid: Candidate lists and cut-offs.
         space: The worker and its lists.
         sweep: Batches and budgets.
         alone: A lone prefill, for what no replica count can lower.
         pool: Choices of encode workers in front; None where the worker encodes.
     """
 
-    name: str
-    request: SearchRequest
-    budget: Budget
-    grid: Grid
     space: Space
     sweep: AggSweep
     alone: StaticSweep
@@ -73,24 +64,13 @@ class AggTask:
         )
         targets = sweep_targets(self.request, self.grid.targets)
         feasible = self._feasible(points, targets)
-        pick = pick_rows(self.request, self.budget, feasible, "agg")
-        shortfall, error = None, None
-        if not pick.meets_target:
-            shortfall, error = self._shortfall(points, curves, rows)
-        return TaskResult(
-            name=self.name,
-            serving_mode="agg",
-            backend=worker.deployment.backend,
+        return self.picked(
+            feasible,
+            lambda: self._shortfall(points, curves, rows),
             resolved=resolved([self.space]),
-            feasible=feasible,
-            pareto=pick.pareto,
-            best=pick.best,
-            meets_target=pick.meets_target,
-            shortfall=shortfall,
-            error=None if frames.length(pick.best) else error,
             refused=refusals([self.space]),
             evaluated=int((points.outcome == Outcome.EVALUATED).sum()),
-            explain=lambda row: self._explain(points, curves, rows, frames.row(pick.best, row)),
+            explain=lambda row: self._explain(points, curves, rows, row),
         )
 
     def _feasible(self, points: AggPoints, targets: Targets) -> Frame:

@@ -24,7 +24,7 @@ from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, neare
 from aicjax.explore.static_sweep import StaticSweep, fitting, plan_static_sweep, static_frame, static_points
 from aicjax.explore.step_times import encoder_step, static_steps
 from aicjax.explore.targets import sweep_targets
-from aicjax.explore.task import Budget, Space, pick_rows, refusals, resolved, role_space
+from aicjax.explore.task import Budget, Space, Task, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, WorkerMemory
@@ -66,23 +66,15 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class DisaggTask:
+class DisaggTask(Task):
     """The experiment, waiting for step times.
 
     Attributes:
-        name: Its name.
-        request: The search.
-        budget: GPUs that it may use.
-        grid: Candidate lists and cut-offs.
         prefill, decode: The workers and their lists.
         prefill_sweep, decode_sweep: Their batches.
         pool: Choices of encode workers in front; None where prefill workers encode.
     """
 
-    name: str
-    request: SearchRequest
-    budget: Budget
-    grid: Grid
     prefill: Space
     decode: Space
     prefill_sweep: StaticSweep
@@ -124,24 +116,13 @@ class DisaggTask:
             (tuple(self.prefill.worker.libraries), tuple(self.decode.worker.libraries)),
             self.pool,
         )
-        pick = pick_rows(request, self.budget, feasible, "disagg")
-        shortfall, error = None, None
-        if not pick.meets_target:
-            shortfall, error = self._shortfall(prefill, decode, limits.sizes)
-        return TaskResult(
-            name=self.name,
-            serving_mode="disagg",
-            backend=deployment.backend,
+        return self.picked(
+            feasible,
+            lambda: self._shortfall(prefill, decode, limits.sizes),
             resolved=resolved([self.prefill, self.decode]) | {"corrections": dataclasses.asdict(constants)},
-            feasible=feasible,
-            pareto=pick.pareto,
-            best=pick.best,
-            meets_target=pick.meets_target,
-            shortfall=shortfall,
-            error=None if frames.length(pick.best) else error,
             refused=refusals([self.prefill, self.decode]),
             evaluated=prefill.evaluated + decode.evaluated,
-            explain=lambda row: self._explain(prefill, decode, frames.row(pick.best, row)),
+            explain=lambda row: self._explain(prefill, decode, row),
         )
 
     def _side(self, sweep: StaticSweep, correction: float, evaluation: Evaluation) -> _Side:

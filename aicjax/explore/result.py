@@ -10,7 +10,6 @@ from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.shortfall import Shortfall
-from aicjax.models import Parallel
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,11 @@ class Refusal:
     reason: str
 
     @classmethod
-    def of(cls, layout: Parallel, role: str, error: AicjaxError) -> "Refusal":
+    def of(cls, layout: str, role: str, error: AicjaxError) -> "Refusal":
         """The refusal that an error of the model or of its tables stands for."""
         if isinstance(error, InputError):
-            return cls(layout.label, role, f"{error.argument} must be {error.allowed}, not {error.value}")
-        return cls(layout.label, role, str(error))
+            return cls(layout, role, f"{error.argument} must be {error.allowed}, not {error.value}")
+        return cls(layout, role, str(error))
 
 
 @dataclass(frozen=True)

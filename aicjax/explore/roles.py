@@ -253,7 +253,7 @@ def worker(deployment: Deployment, layouts: Sequence[Parallel], refused: Sequenc
             exchange = deployment.exchange(layout)
             kept.append((layout, exchange, _operators(deployment, layout, exchange)))
         except (InputError, MissingData) as error:
-            refusals.append(Refusal.of(layout, deployment.role, error))
+            refusals.append(Refusal.of(layout.label, deployment.role, error))
             unmeasured = unmeasured or (error if isinstance(error, MissingData) else None)
     if not kept:
         raise unmeasured or _nothing_to_try(deployment, refusals)

@@ -8,17 +8,17 @@ import numpy as np
 
 from aicjax._results import AicjaxError, InputError, NoFeasible
 from aicjax.explore import frame as frames
-from aicjax.explore.afd_task import AfdTask, plan_afd_task
-from aicjax.explore.agg_task import AggTask, plan_agg_task
+from aicjax.explore.afd_task import plan_afd_task
+from aicjax.explore.agg_task import plan_agg_task
 from aicjax.explore.columns import CLUSTER
-from aicjax.explore.disagg_task import DisaggTask, plan_disagg_task
+from aicjax.explore.disagg_task import plan_disagg_task
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.grid import Grid, load_grid
 from aicjax.explore.pareto import pareto_front
 from aicjax.explore.pick import order_of_engines
 from aicjax.explore.request import BACKENDS, RECOMMENDING, SearchRequest
 from aicjax.explore.result import SearchResult, TaskResult
-from aicjax.explore.task import Budget
+from aicjax.explore.task import Budget, Task
 from aicjax.hardware import load_system
 
 _PLANNERS = {"agg": plan_agg_task, "afd": plan_afd_task, "disagg": plan_disagg_task}
@@ -94,7 +94,7 @@ def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | N
     backends = BACKENDS if request.backend == "auto" else (request.backend,)
     modes = _MODES.get(request.serving_mode, (request.serving_mode,))
     evaluation = Evaluation()
-    planned: dict[str, AggTask | AfdTask | DisaggTask | TaskResult] = {}
+    planned: dict[str, Task | TaskResult] = {}
     for backend in backends:
         for mode in modes:
             name = experiment or (mode if len(backends) == 1 else f"{mode}_{backend}")
@@ -114,7 +114,7 @@ def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | N
     return SearchResult(request, tasks, finished, chosen)
 
 
-def _finished(task: AggTask | AfdTask | DisaggTask, evaluation: Evaluation) -> TaskResult:
+def _finished(task: Task, evaluation: Evaluation) -> TaskResult:
     try:
         return task.finish(evaluation)
     except AicjaxError as error:

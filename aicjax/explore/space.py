@@ -87,7 +87,7 @@ def enumerate_layouts(
         try:
             check_parallel(model, layout, backend)
         except InputError as error:
-            refused.append(Refusal.of(layout, role, error))
+            refused.append(Refusal.of(layout.label, role, error))
         else:
             layouts.append(layout)
     return layouts, refused

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the experiments of a search share: budget, picking, and what was resolved."""
 
-from collections.abc import Mapping, Sequence
+import abc
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from aicjax._results import AicjaxError
+from aicjax.explore import frame as frames
+from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.frame import Frame
-from aicjax.explore.grid import LayoutGrid
+from aicjax.explore.grid import Grid, LayoutGrid
 from aicjax.explore.pick import Limit, Pick, pick_for_budget, pick_for_load
 from aicjax.explore.request import SearchRequest
-from aicjax.explore.result import Refusal
+from aicjax.explore.result import Explanation, Refusal, TaskResult
 from aicjax.explore.roles import Worker, deploy, worker
+from aicjax.explore.shortfall import Shortfall
 from aicjax.explore.space import Role, candidate_lists, enumerate_layouts, within_budget
 from aicjax.hardware import load_system
 
@@ -97,6 +102,67 @@ def pick_rows(request: SearchRequest, budget: Budget, frame: Frame, serving_mode
         concurrency=request.target_concurrency,
         max_gpus=request.total_gpus,
     )
+
+
+@dataclass(frozen=True)
+class Task(abc.ABC):
+    """An experiment: one serving mode on one engine, before its step times are known.
+
+    Attributes:
+        name: Its name.
+        request: The search.
+        budget: GPUs that it may use.
+        grid: Candidate lists and cut-offs.
+    """
+
+    name: str
+    request: SearchRequest
+    budget: Budget
+    grid: Grid
+
+    serving_mode: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def backend(self) -> str:
+        """Engine."""
+
+    @abc.abstractmethod
+    def finish(self, evaluation: Evaluation) -> TaskResult:
+        """The outcome of the experiment."""
+
+    def picked(
+        self,
+        feasible: Frame,
+        missed: Callable[[], tuple[Shortfall | None, AicjaxError]],
+        *,
+        explain: Callable[[dict[str, Any]], Explanation] | None = None,
+        **facts: Any,
+    ) -> TaskResult:
+        """Top rows and front of the experiment, as its outcome.
+
+        Args:
+            feasible: Rows that meet the sweep's targets, best first.
+            missed: Which limit binds, and the error where there is no row; asked when the top rows miss the limit.
+            explain: What lies behind a row.
+            facts: Further fields of the outcome.
+        """
+        pick = pick_rows(self.request, self.budget, feasible, self.serving_mode)
+        shortfall, error = (None, None) if pick.meets_target else missed()
+        if explain is not None:
+            facts["explain"] = lambda row: explain(frames.row(pick.best, row))
+        return TaskResult(
+            name=self.name,
+            serving_mode=self.serving_mode,
+            backend=self.backend,
+            feasible=feasible,
+            pareto=pick.pareto,
+            best=pick.best,
+            meets_target=pick.meets_target,
+            shortfall=shortfall,
+            error=None if frames.length(pick.best) else error,
+            **facts,
+        )
 
 
 def resolved(spaces: Sequence[Space]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class _Rows:
     """Operators of one part: rows of tokens, which it shares with other parts, then rows of sequences.
 
     Attributes:
-        tokens, sequences: The rows; None for those that the part has none of.
+        tokens: Rows that token counts drive; None where the part has none.
+        sequences: Rows that sequences drive, of this part alone.
         place: Where the part's coordinates are among those of `tokens` [point].
         points: Number of coordinates.
     """
@@ -144,10 +145,10 @@ class BoundModel:
             place, total_ms = np.arange(length), found.total_ms[: self.layouts, :length]
             if part == "context_rest" and spread is not None:
                 place, total_ms = spread, total_ms[:, spread]
-            counts = part.endswith("rest") or (part == "generation_other" and self.arrays.overlaps)
+            tokens = times.tokens if self.arrays.reads_tokens(part) else None
             totals.append(total_ms)
-            rows[part] = _Rows(times.tokens if counts else None, found.sequences, shared + place, len(place))
-            shared += found.total_ms.shape[1] if counts else 0
+            rows[part] = _Rows(tokens, found.sequences, shared + place, len(place))
+            shared += 0 if tokens is None else found.total_ms.shape[1]
         return StepCurves(*totals, _rows=rows, _operators=self.operators)
 
     def _distinct_tokens(self, queries: StepQueries) -> tuple[StepQueries, np.ndarray | None]:

@@ -129,10 +129,14 @@ class BoundArrays(eqx.Module):
     weights: tuple[Weights, ...]
     hardware: Hardware
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether `generation_other` overlaps with operators that a token count drives."""
-        return self.weights[-1].runs.shape[1] > self.generation_other.count
+    def reads_tokens(self, part: str) -> bool:
+        """Whether a part (a field of `StepTimes`) runs operators that token counts drive.
+
+        The rest of both passes does, attention does not; the other operators of a decode pass do where they overlap
+        with such.
+        """
+        overlaps = self.weights[-1].runs.shape[1] > self.generation_other.count
+        return part in ("context_rest", "generation_rest") or (part == "generation_other" and overlaps)
 
 
 def step_times(
@@ -157,7 +161,8 @@ def step_times(
     rest, prefill, attention, others = _sequence_times(asked, bound.hardware, constants, roofline)
     rows = queries.generation_rows
     none = RowTimes(jnp.zeros((0, rows.shape[0])), jnp.zeros((0, rows.shape[0]), jnp.int32))
-    passes = [rows, other] if bound.overlaps else [rows]
+    overlaps = bound.reads_tokens("generation_other")
+    passes = [rows, other] if overlaps else [rows]
     counts = jnp.concatenate([context[0] * context[1], *passes]), jnp.concatenate([context[0], *passes])
     tokens = RowTimes(*token_times(bound.tokens, *counts, bound.hardware, constants, roofline=roofline))
     first, last = context[0].shape[0], context[0].shape[0] + rows.shape[0]
@@ -167,7 +172,7 @@ def step_times(
         context_attention=_pass(of_prefill, prefill),
         generation_rest=_pass(of_rows, none, tokens, slice(first, last)),
         generation_attention=_pass(of_attention, attention),
-        generation_other=_pass(of_others, others, tokens if bound.overlaps else None, slice(last, None)),
+        generation_other=_pass(of_others, others, tokens if overlaps else None, slice(last, None)),
         tokens=tokens,
     )
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading and checking of `systems/<name>.yaml`: every key known, every number positive, units in the names."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,13 +39,19 @@ def load_system(name: str, directory: Path | str | None = None) -> System:
     if name not in names:
         raise InputError("system", name, one_of(name, names))
     path = _directory(directory) / f"{name}.yaml"
+    return _system(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _system(path: Path, changed_ns: int) -> System:
+    """The system of a file as it was when last changed: a search asks for the same one several times."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise DataError(f"{path}: is not YAML: {error}") from None
     fields = _fields(path, document)
     fields.setdefault("inter_rack_bw_bytes_per_s", fields["inter_node_bw_bytes_per_s"])
-    return System(name=name, **(_DEFAULTS | fields))
+    return System(name=path.stem, **(_DEFAULTS | fields))
 
 
 def _directory(directory: Path | str | None) -> Path:

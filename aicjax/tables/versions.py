@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which version of a backend answers: the maintained slots `current`, `previous` and `next`, and what is measured."""
 
+import functools
 import re
+from pathlib import Path
 
+from aicjax import _paths
 from aicjax._names import one_of
 from aicjax._results import InputError
 from aicjax.tables.sources import newest_first
@@ -88,6 +91,11 @@ _UNMEASURED = "given with a literal `version`, since the system has no measured 
 
 def _fleet_next(backend: str, current: str) -> str | None:
     """The greatest version above `current` that is measured on any system which follows the default slots."""
+    return _newest(_paths.perfdb_dir(), backend, current)
+
+
+@functools.cache
+def _newest(database: Path, backend: str, current: str) -> str | None:
     overrides = document("version_slots").get("overrides", {})
     newer = {
         version

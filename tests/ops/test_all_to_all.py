@@ -15,6 +15,7 @@ from aicjax.ops.all_to_all import all_to_all_available, find_exchange
 from aicjax.ops.exchange_tables import load_exchanges
 from aicjax.ops.records import MoeAllToAll
 from aicjax.tables.rows import Rows
+from benchmarks.parity_cases.expert_operators import EXPERTS
 from tests.ops import made_up
 from tests.ops.expert_cases import ALL_TO_ALL, TOLERANCE, ask, check_stored, made_up_database, stored
 from tests.oracles.curves import size_curve
@@ -24,21 +25,7 @@ OP = MoeAllToAll("dispatch", 1.0, "dispatch", "deepep_ll", "default", 1024, 2, 1
 Grid = Mapping[Any, float]  # latency by (SMs, tokens)
 
 
-def record(row: dict[str, Any]) -> MoeAllToAll:
-    return MoeAllToAll(
-        "exchange",
-        1.0,
-        row["phase"],
-        row["comm_backend"],
-        row["comm_dtype"],
-        row["hidden_size"],
-        row["topk"],
-        row["num_experts"],
-        row["moe_ep_size"],
-        row["node_num"],
-        row["sms"],
-        row["attention_tp_size"],
-    )
+record = EXPERTS["ops_moe_a2a"].record
 
 
 def table(*parts: tuple[MoeAllToAll, Grid]) -> Rows:

@@ -12,6 +12,7 @@ from aicjax.ops import all_to_all, comm
 from aicjax.ops.database import Database
 from aicjax.ops.dispatch import expand_dispatch
 from aicjax.ops.records import AllReduce, MoeAllToAll, MoeDispatch, Nccl
+from benchmarks.parity_cases.expert_operators import EXPERTS
 from tests.ops.expert_cases import Kind, ask, stored
 
 TOLERANCE = 1e-5  # float32 tables and kernels against float64
@@ -25,23 +26,7 @@ def after(op: MoeDispatch) -> MoeDispatch:
     return dataclasses.replace(op, pre=False)
 
 
-def record(row: dict[str, Any]) -> MoeDispatch:
-    return MoeDispatch(
-        "exchange",
-        1.0,
-        row["hidden_size"],
-        row["topk"],
-        row["num_experts"],
-        row["moe_tp_size"],
-        row["moe_ep_size"],
-        row["attention_dp_size"],
-        row["pre_dispatch"],
-        row["quant_mode"],
-        row["attn_cp_size"],
-        row["is_context"],
-        row["attn_ar_modeled"],
-        compressed_on_one_sm=True,
-    )
+record: Any = EXPERTS["ops_moe_dispatch"].record
 
 
 def test_stored_answers_are_sums_of_collectives():

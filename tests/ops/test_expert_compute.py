@@ -13,6 +13,7 @@ from aicjax.hardware import System
 from aicjax.ops.expert_compute import expert_compute_available
 from aicjax.ops.records import MoeExpertCompute
 from aicjax.tables.rows import Rows
+from benchmarks.parity_cases.expert_operators import EXPERTS
 from tests.ops import made_up
 from tests.ops.expert_cases import EXPERT_COMPUTE, TOLERANCE, ask, check_stored, made_up_database, stored
 from tests.oracles import experts
@@ -20,23 +21,7 @@ from tests.oracles import experts
 OP = MoeExpertCompute("moe", 1.0, 1024, 512, 2, 16, 4, 1, "fp8_block", "balanced", "context", 16)
 
 
-def record(row: dict[str, Any]) -> MoeExpertCompute:
-    return MoeExpertCompute(
-        "moe",
-        1.0,
-        row["hidden_size"],
-        row["inter_size"],
-        row["topk"],
-        row["num_experts"],
-        row["moe_ep_size"],
-        row["attention_dp_size"],
-        row["quant_mode"],
-        row["workload_distribution"],
-        row["inference_phase"],
-        row["num_experts"] if np.isnan(row["num_slots"]) else int(row["num_slots"]),
-        row["is_gated"],
-        row["enable_eplb"],
-    )
+record = EXPERTS["ops_moe_expert_compute"].record
 
 
 def table(*parts: tuple[MoeExpertCompute, float], kernel: str = "kernel") -> Rows:

@@ -13,25 +13,14 @@ from aicjax.ops.megamoe import TIMED, VARIANT, megamoe_available
 from aicjax.ops.records import MegaMoe
 from aicjax.tables import Source
 from aicjax.tables.rows import Rows
+from benchmarks.parity_cases.expert_operators import EXPERTS
 from tests.ops import made_up
 from tests.ops.expert_cases import MEGAMOE, ask, check_stored, made_up_database, stored
 
 OP = MegaMoe("moe", 1.0, 1024, 512, 2, 16, 4, "w4a8_mxfp4_mxfp8", "balanced", "context")
 
 
-def record(row: dict[str, Any]) -> MegaMoe:
-    return MegaMoe(
-        "moe",
-        1.0,
-        row["hidden_size"],
-        row["inter_size"],
-        row["topk"],
-        row["num_experts"],
-        row["moe_ep_size"],
-        row["quant_mode"],
-        row["workload_distribution"],
-        "context" if row["is_context"] else "generation",
-    )
+record = EXPERTS["ops_dsv4_megamoe"].record
 
 
 def table(**changes: Any) -> Rows:

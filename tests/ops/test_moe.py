@@ -21,6 +21,7 @@ from aicjax.ops.moe_estimates import FORMATS
 from aicjax.ops.records import Moe
 from aicjax.ops.roofline import hardware_arrays
 from aicjax.tables.rows import Rows
+from benchmarks.parity_cases.expert_operators import EXPERTS
 from tests.ops import made_up
 from tests.ops.expert_cases import MOE, TOLERANCE, ask, check_stored, made_up_database, stored
 from tests.oracles import estimate, experts
@@ -36,21 +37,7 @@ CURVE = {1: 1.0, 8: 1.5, 64: 4.0, 200: 9.0}
 BLACKWELL = {"bfloat16": 2e15, "fp8": 4e15, "fp4": 8e15}
 
 
-def record(row: dict[str, Any]) -> Moe:
-    return Moe(
-        "moe",
-        1.0,
-        row["hidden_size"],
-        row["inter_size"],
-        row["topk"],
-        row["num_experts"],
-        row["moe_tp_size"],
-        row["moe_ep_size"],
-        row["attention_dp_size"],
-        row["quant_mode"],
-        row["workload_distribution"],
-        row["is_gated"],
-    )
+record: Any = EXPERTS["ops_moe"].record
 
 
 def table(*parts: tuple[Moe, dict[int, float]], kernel: str | tuple[str, ...] = "cutlass") -> Rows:
