@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user may ask of a search or of a single estimate, checked before anything is computed."""
 
-import difflib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from aicjax import quant
 from aicjax._results import InputError
@@ -12,6 +11,7 @@ from aicjax.compat import BY_NAME, Compat
 from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
 from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
+from aicjax.explore.request_errors import input_error
 from aicjax.ops.database import transfer_kinds
 
 BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
@@ -72,7 +72,7 @@ class _Request(ImageFields, ExpertFields):
         try:
             super().__init__(**values)
         except ValidationError as refusal:
-            raise _input_error(type(self), refusal) from None
+            raise input_error(type(self), refusal) from None
 
     @model_validator(mode="after")
     def _check_shared(self) -> Self:
@@ -305,46 +305,3 @@ def check_accepted(nextn: int, accepted: float | None) -> None:
 def _check_quant(argument: str, role: str, mode: str | None) -> None:
     if mode is not None and mode not in quant.BY_ROLE[role]:
         raise InputError(argument, mode, f"one of {sorted(quant.BY_ROLE[role])}")
-
-
-def _input_error(kind: type[BaseModel], refusal: ValidationError) -> InputError:
-    first = refusal.errors(include_url=False)[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
-        return cause
-    argument = str(first["loc"][0]) if first["loc"] else kind.__name__
-    if first["type"] == "missing":
-        return InputError(argument, None, "given")
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(argument, list(kind.model_fields), n=1)
-        hint = f"a known name; the nearest is `{near[0]}`" if near else "a known name"
-        return InputError(argument, first["input"], hint)
-    return InputError(argument, first["input"], _rule(first))
-
-
-def _rule(error: Any) -> str:
-    """The rule a value broke, as the end of "Argument x must be ..."."""
-    limits = error.get("ctx", {})
-    match error["type"]:
-        case "literal_error":
-            return f"one of {limits['expected']}"
-        case "greater_than_equal":
-            return f"at least {limits['ge']}"
-        case "greater_than":
-            return f"above {limits['gt']:g}"
-        case "less_than_equal":
-            return f"at most {limits['le']:g}"
-        case "int_parsing" | "int_from_float":
-            return "a whole number"
-        case "float_parsing":
-            return "a number"
-        case "finite_number":
-            return "a finite number"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return "a whole number"
-        case "float_type" | "float_parsing":
-            return "a number"
-        case "too_short":
-            return "a list that is not empty"
-        case _:
-            return str(error["msg"]).removeprefix("Input should be ").lower()

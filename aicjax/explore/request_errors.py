@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a request, in the words of its user."""
+
+import difflib
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from aicjax._results import InputError
+
+
+def input_error(kind: type[BaseModel], refusal: ValidationError) -> InputError:
+    """The first refusal of a request as one line: argument, value and what is allowed."""
+    first = refusal.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause
+    argument = str(first["loc"][0]) if first["loc"] else kind.__name__
+    if first["type"] == "missing":
+        return InputError(argument, None, "given")
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(argument, list(kind.model_fields), n=1)
+        hint = f"a known name; the nearest is `{near[0]}`" if near else "a known name"
+        return InputError(argument, first["input"], hint)
+    return InputError(argument, first["input"], _rule(first))
+
+
+def _rule(error: Any) -> str:
+    """The rule a value broke, as the end of "Argument x must be ..."."""
+    limits = error.get("ctx", {})
+    match error["type"]:
+        case "literal_error":
+            return f"one of {limits['expected']}"
+        case "greater_than_equal":
+            return f"at least {limits['ge']}"
+        case "greater_than":
+            return f"above {limits['gt']:g}"
+        case "less_than_equal":
+            return f"at most {limits['le']:g}"
+        case "finite_number":
+            return "a finite number"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "a whole number"
+        case "float_type" | "float_parsing":
+            return "a number"
+        case "too_short":
+            return "a list that is not empty"
+        case _:
+            return str(error["msg"]).removeprefix("Input should be ").lower()
