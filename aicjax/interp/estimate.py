@@ -24,8 +24,7 @@ from aicjax.interp.counts import pick
 LEAST = 1e-9  # what a coordinate of zero counts as, under a logarithm
 BLOCK = 64  # queries that share one decision whether anything must be estimated
 FAR = np.float32(1e6)  # scaled coordinate of a padded point: never near
-TIE = 1e-5  # relative distance below which two points count as equally near
-ROUNDING = 5e-7  # the same, absolute: float32 rounding of scaled logarithms
+TIE = 2e-6  # relative distance below which two points count as equally near, of distances exact in float32
 
 
 class Samples(eqx.Module):
@@ -141,7 +140,9 @@ def _nearest_two(samples: Samples, query: Float[Array, " axis"]) -> Float[Array,
     """Utilisation at one query, from its two nearest points."""
     query = jnp.clip(query, samples.low, samples.high)
     place = log_ratio(query, samples.low) * samples.scale
-    distance = jnp.sqrt(jnp.sum((samples.place - place[:, None]) ** 2, 0))
+    # Not by difference of places: their rounding would hide which of two points is nearer.
+    away = log_ratio(samples.point, query[:, None]) * samples.scale[:, None]
+    distance = jnp.where(samples.place[0] < FAR, jnp.sqrt(sum(axis**2 for axis in away)), FAR)
     first, _ = _ends(distance)
     second, last = _ends(jnp.where(jnp.arange(distance.size) == first, FAR, distance))
     here, lower, upper = (samples.point[:, at] for at in (first, second, last))
@@ -151,8 +152,7 @@ def _nearest_two(samples: Samples, query: Float[Array, " axis"]) -> Float[Array,
     counts = gain > 0.5 * _last_bit(distance[last]) * distance[last]
     second = jnp.where(jnp.all(astride | (lower == upper)) & counts, last, second)
     nearest = jnp.stack([first, second])
-    away = log_ratio(samples.point[:, nearest], query[:, None]) * samples.scale[:, None]
-    return two_point_mean(jnp.sum(away**2, 0), pick(samples.utilization, nearest))
+    return two_point_mean(jnp.sum(away[:, nearest] ** 2, 0), pick(samples.utilization, nearest))
 
 
 def _last_bit(value):
@@ -162,7 +162,7 @@ def _last_bit(value):
 
 def _ends(distance):
     """First and last of the points that are as near as the nearest."""
-    tied = distance <= jnp.min(distance) * (1 + TIE) + ROUNDING
+    tied = distance <= jnp.min(distance) * (1 + TIE)
     return jnp.argmax(tied), distance.size - 1 - jnp.argmax(tied[::-1])
 
 

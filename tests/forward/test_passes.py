@@ -23,7 +23,7 @@ SGLANG, TRTLLM = "backend=sglang", "backend=trtllm"
 @pytest.mark.parametrize(
     ("stored", "families", "rows", "answered"),
     [
-        (STORED, WINDOWS_AND_EXPERTS, "19", "16"),
+        (STORED, WINDOWS_AND_EXPERTS, "20", "17"),
         pytest.param(STORED, RECURRENT_AND_SPARSE, "16", "16", marks=pytest.mark.slow),
         (LATENT, SGLANG, "20", "19"),
         pytest.param(LATENT, TRTLLM, "15", "14", marks=pytest.mark.slow),
