@@ -34,6 +34,14 @@ def kv_budget_bytes(
     return (capacity_bytes - non_kv_bytes) * share if of_free else capacity_bytes * share - non_kv_bytes
 
 
+def largest_non_kv_bytes(
+    capacity_bytes: float, kv_bytes: ArrayLike, fraction: ArrayLike, *, of_free: bool, usable: float = 1.0
+) -> np.ndarray:
+    """Most that the other parts may take while the KV cache has its room [bytes]; the inverse of `kv_budget_bytes`."""
+    share, kv_bytes = np.asarray(fraction) * usable, np.asarray(kv_bytes)
+    return capacity_bytes - kv_bytes / share if of_free else capacity_bytes * share - kv_bytes
+
+
 def engine_fraction(constants: "MemoryConstants", version: str) -> float:
     """Memory fraction an engine of this version starts with."""
     by_version = constants.kv_fraction_by_version.items()

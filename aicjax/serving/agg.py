@@ -198,23 +198,35 @@ def agg_points(
         Arrays of shape [config, batch, ctx], float32.
     """
 
-    def one(shared, context, mixed_attention, decode_ms, batch, steps, chunks, drains, copies):
+    return jax.vmap(
+        lambda curve, copies: config_points(curve, gather, setting, constants, copies, littles_law_cap=littles_law_cap)
+    )(curves, replicas)
+
+
+def config_points(
+    curves: AggCurves,
+    gather: AggGather,
+    setting: AggSetting,
+    constants: ServingConstants,
+    replicas: AnyScalar,
+    *,
+    littles_law_cap: bool,
+) -> AggEstimate:
+    """Estimates of one configuration at all points of a grid, as `agg_points` has them; curves without `config`."""
+
+    def one(shared, context, mixed_attention, decode_ms, batch, steps, chunks, drains):
         point = AggPoint(batch, steps, chunks, drains)
         mixed_ms = mixed_step_ms(point, shared, context, mixed_attention)
         return agg_estimate(
-            mixed_ms, decode_ms, point, setting, constants, replicas=copies, littles_law_cap=littles_law_cap
+            mixed_ms, decode_ms, point, setting, constants, replicas=replicas, littles_law_cap=littles_law_cap
         )
 
-    over_ctx = jax.vmap(one, (0, 0, 0, None, None, 0, 0, 0, None))
-    over_batch = jax.vmap(over_ctx, (0, None, 0, 0, 0, 0, None, 0, None))
-
-    def per_config(curve: AggCurves, copies):
-        shared, mixed_rows = _take(curve.shared, gather.shared), _take(curve.decode_attention, gather.mixed_rows)
-        decode_ms = curve.decode_rest + _take(curve.decode_attention, gather.decode_rows)
-        plan = (gather.batch, gather.prefill_steps, gather.chunks, gather.drains)
-        return over_batch(shared, curve.context_attention, mixed_rows, decode_ms, *plan, copies)
-
-    return jax.vmap(per_config)(curves, replicas)
+    over_ctx = jax.vmap(one, (0, 0, 0, None, None, 0, 0, 0))
+    over_batch = jax.vmap(over_ctx, (0, None, 0, 0, 0, 0, None, 0))
+    shared, mixed_rows = _take(curves.shared, gather.shared), _take(curves.decode_attention, gather.mixed_rows)
+    decode_ms = curves.decode_rest + _take(curves.decode_attention, gather.decode_rows)
+    plan = (gather.batch, gather.prefill_steps, gather.chunks, gather.drains)
+    return over_batch(shared, curves.context_attention, mixed_rows, decode_ms, *plan)
 
 
 def _take(curve: Float[AnyArray, " knot"], index: Int[AnyArray, "..."]) -> Float[Array, "..."]:

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two kernels of an in-flight batching sweep: `scan` bounds every block of points, `look` evaluates chosen points.
+
+A block is `BLOCK` successive batches with one context-token budget in one layout. What a sweep keeps (best points,
+Pareto fronts) is decided on bounds of blocks, a small share of the points; only blocks that can still matter are
+looked at one by one. Counts are exact.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
+
+from aicjax.constants import ServingConstants
+from aicjax.serving.agg import (
+    AggCurves,
+    AggEstimate,
+    AggGather,
+    AggPoint,
+    AggSetting,
+    agg_estimate,
+    config_points,
+    mixed_step_ms,
+)
+
+BLOCK = 16
+COUNT_BITS = 10  # of each of three counts packed into one integer while a block is summed
+ROWS = "rows"
+AnyArray = Array | np.ndarray
+
+
+class StepNeeds(NamedTuple):
+    """What each point of a grid takes; see `forward.memory_room.StepSize`.
+
+    Attributes:
+        inside: Points that are part of the sweep and leave room for decoding.
+        rows: Rows of the mixed step.
+        drafted: Share of its tokens with drafts; None without drafts.
+    """
+
+    inside: Bool[AnyArray, "batch ctx"]
+    rows: Int[AnyArray, "batch ctx"]
+    drafted: Float[AnyArray, "batch ctx"] | None
+
+
+class StepLimits(NamedTuple):
+    """Largest step that leaves room for everything, and for the KV cache; see `forward.memory_room.StepRoom`."""
+
+    rows: Int[AnyArray, "row two batch"]
+    drafted: Float[AnyArray, "row two batch"] | None
+
+
+class Rows(NamedTuple):
+    """Layouts of any models and systems that share a grid, one per row.
+
+    Attributes:
+        curves: Step times at the distinct coordinates of the grid.
+        limits: Memory.
+        dispatch_layers: Decoder layers.
+        replicas: Pipeline stages times attention ranks.
+        constants: Numbers of the engine, every leaf [row].
+    """
+
+    curves: AggCurves
+    limits: StepLimits
+    dispatch_layers: Float[AnyArray, " row"]
+    replicas: Float[AnyArray, " row"]
+    constants: ServingConstants
+
+
+class Grid(NamedTuple):
+    """A grid of batches and context-token budgets under one load.
+
+    Attributes:
+        gather: Which curve values and which plan each point takes.
+        needs: Memory that each point takes.
+        osl: Output tokens.
+        progress: Output tokens of a decode iteration.
+    """
+
+    gather: AggGather
+    needs: StepNeeds
+    osl: Float[AnyArray, ""] | float
+    progress: Float[AnyArray, ""] | float
+
+
+class Corners(NamedTuple):
+    """What bounds the Pareto front of a block, of points within the TTFT limit; worst values where there is none.
+
+    Attributes:
+        tpot_ms, seq_per_s: The least TPOT and the greatest rate, of different points mostly.
+        sample_tpot_ms, sample_seq_per_s: One point of the block.
+    """
+
+    tpot_ms: Float[Array, "..."]
+    seq_per_s: Float[Array, "..."]
+    sample_tpot_ms: Float[Array, "..."]
+    sample_seq_per_s: Float[Array, "..."]
+
+
+class Scan(NamedTuple):
+    """What a scan finds in each row.
+
+    Attributes:
+        lost: Points without data, without room for everything, and without room for the KV cache.
+        met: Points that fit and meet both limits, that on TTFT, and that on TPOT.
+        best: Best value of each measure within both limits, greater is better; -inf where there is none.
+        corners: Bounds of the Pareto front; None if not asked for.
+    """
+
+    lost: Int[Array, "row three"]
+    met: Int[Array, "limits row three"]
+    best: dict[str, Float[Array, "limits row block ctx"]]
+    corners: Corners | None
+
+
+MEASURES = {  # of a point, greater is better
+    "seq_per_s": lambda e: e.seq_per_s,
+    "ttft": lambda e: -e.ttft_ms,
+    "tpot": lambda e: -e.tpot_ms,
+    "request_latency": lambda e: -e.request_latency_ms,
+}
+
+
+def scan(
+    rows: Rows,
+    grid: Grid,
+    limits: Float[AnyArray, "limits two"],
+    *,
+    measures: Sequence[str],
+    corners: bool,
+    littles_law_cap: bool,
+) -> Scan:
+    """Counts and bounds of all blocks of all points.
+
+    Args:
+        rows: Layouts.
+        grid: Batches (a multiple of `BLOCK`) and budgets.
+        limits: Latency limits on TTFT and TPOT [ms]; infinite for none.
+        measures: Keys of `MEASURES`. Static.
+        corners: Whether to bound Pareto fronts. Static.
+        littles_law_cap: As in `agg_estimate`. Static.
+    """
+
+    def estimates(row: Rows) -> AggEstimate:
+        setting = AggSetting(grid.osl, grid.progress, row.dispatch_layers)
+        return config_points(
+            row.curves, grid.gather, setting, row.constants, row.replicas, littles_law_cap=littles_law_cap
+        )
+
+    found = jax.vmap(estimates)(rows)
+    found = found._replace(tpot_ms=jnp.where(jnp.asarray(grid.osl) > 1, found.tpot_ms, 0.0))
+    known = grid.needs.inside & jnp.isfinite(found.request_latency_ms)
+    at_all, cached = (_fits(grid.needs, rows.limits, place) for place in range(2))
+    valid = known & at_all & cached
+    lost = _counts(grid.needs.inside & ~known, known & ~at_all, known & at_all & ~cached)
+
+    def within(limit: Float[Array, " two"]) -> tuple[Int[Array, "row three"], dict[str, Array], Corners | None]:
+        fast, quick = valid & (found.ttft_ms <= limit[0]), valid & (found.tpot_ms <= limit[1])
+        best = {name: _best(jnp.where(fast & quick, MEASURES[name](found), -jnp.inf)) for name in measures}
+        edges = None
+        if corners:
+            tpot_ms, seq_per_s = jnp.where(fast, found.tpot_ms, jnp.inf), jnp.where(fast, found.seq_per_s, -jnp.inf)
+            edges = Corners(-_best(-tpot_ms), _best(seq_per_s), tpot_ms[:, ::BLOCK], seq_per_s[:, ::BLOCK])
+        return _counts(fast & quick, fast, quick), best, edges
+
+    return Scan(lost, *jax.lax.map(within, jnp.asarray(limits)))
+
+
+def look(
+    rows: Rows,
+    grid: Grid,
+    row: Int[AnyArray, " point"],
+    batch: Int[AnyArray, " point"],
+    ctx: Int[AnyArray, " point"],
+    *,
+    littles_law_cap: bool,
+) -> tuple[AggEstimate, Bool[Array, " point"]]:
+    """Estimates of single points (positions of row, batch and budget), and whether each fits its GPU."""
+
+    def one(row, batch, ctx) -> tuple[AggEstimate, Array]:
+        gather, curves = grid.gather, rows.curves
+        point = AggPoint(
+            gather.batch[batch], gather.prefill_steps[batch, ctx], gather.chunks[ctx], gather.drains[batch, ctx]
+        )
+        mixed_ms = mixed_step_ms(
+            point,
+            curves.shared[row, gather.shared[batch, ctx]],
+            curves.context_attention[row, ctx],
+            curves.decode_attention[row, gather.mixed_rows[batch, ctx]],
+        )
+        decode_ms = curves.decode_rest[row, batch] + curves.decode_attention[row, gather.decode_rows[batch]]
+        found = agg_estimate(
+            mixed_ms,
+            decode_ms,
+            point,
+            AggSetting(grid.osl, grid.progress, rows.dispatch_layers[row]),
+            jax.tree.map(lambda leaf: leaf[row], rows.constants),
+            replicas=rows.replicas[row],
+            littles_law_cap=littles_law_cap,
+        )
+        fits = grid.needs.inside[batch, ctx]
+        for place in range(2):
+            fits &= grid.needs.rows[batch, ctx] <= rows.limits.rows[row, place, batch]
+            if grid.needs.drafted is not None and rows.limits.drafted is not None:
+                fits &= grid.needs.drafted[batch, ctx] <= rows.limits.drafted[row, place, batch]
+        return found, fits
+
+    return jax.vmap(one)(*(jnp.asarray(index) for index in (row, batch, ctx)))
+
+
+@functools.cache
+def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corners: bool, littles_law_cap: bool):
+    """`scan` compiled for rows spread over devices; every device runs the same program on its share of the rows.
+
+    No device needs another's rows, so that the answer of a row is the same, bit for bit, on any number of devices
+    that get the same number of rows each.
+    """
+    by_row, whole = PartitionSpec(ROWS), PartitionSpec()
+    body = functools.partial(scan, measures=measures, corners=corners, littles_law_cap=littles_law_cap)
+    found = Scan(by_row, PartitionSpec(None, ROWS), PartitionSpec(None, ROWS), PartitionSpec(None, ROWS))
+    mesh = Mesh(np.array(devices), (ROWS,))
+    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(by_row, whole, whole), out_specs=found))
+
+
+looker = functools.partial(jax.jit, static_argnames="littles_law_cap")(look)
+
+
+def _fits(needs: StepNeeds, limits: StepLimits, place: int) -> Bool[Array, "row batch ctx"]:
+    fits = jnp.asarray(needs.rows) <= jnp.asarray(limits.rows)[:, place, :, None]
+    if needs.drafted is not None and limits.drafted is not None:
+        fits &= needs.drafted <= limits.drafted[:, place, :, None]
+    return fits
+
+
+def _blocks(values: Array) -> Array:
+    """[row, batch, ctx] as [row, block, BLOCK, ctx]."""
+    return values.reshape(values.shape[0], -1, BLOCK, values.shape[2])
+
+
+def _best(values: Float[Array, "row batch ctx"]) -> Float[Array, "row block ctx"]:
+    return _blocks(values).max(axis=2)
+
+
+def _counts(*masks: Bool[Array, "row batch ctx"]) -> Int[Array, "row three"]:
+    """How often each of three masks holds, in one pass over the points."""
+    packed = sum(mask.astype(jnp.int32) << (COUNT_BITS * place) for place, mask in enumerate(masks))
+    blocks = _blocks(packed).sum(axis=2)
+    field = (1 << COUNT_BITS) - 1
+    parts = [(blocks >> (COUNT_BITS * place)) & field for place in range(len(masks))]
+    return jnp.stack([part.sum(axis=(1, 2)) for part in parts], axis=1)

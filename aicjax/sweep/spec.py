@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sweep covers, from a YAML file or keywords: its axes, its limits, and what is kept of it."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from aicjax._results import InputError
+from aicjax.explore.request import BACKENDS, SearchRequest
+from aicjax.explore.request_errors import input_error
+
+OBJECTIVES = {  # objective: whether more of it is better
+    "tokens/s/gpu": True,
+    "tokens/$": True,
+    "tokens/J": True,
+    "ttft": False,
+    "tpot": False,
+    "request_latency": False,
+}
+GROUP_AXES = ("model", "system", "backend", "version", "formats", "workload", "memory_fraction")
+
+Objective = Literal["tokens/s/gpu", "tokens/$", "tokens/J", "ttft", "tpot", "request_latency"]
+GroupAxis = Literal["model", "system", "backend", "version", "formats", "workload", "memory_fraction"]
+Count = Annotated[int, Field(ge=1)]
+Price = Annotated[float, Field(gt=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    def __init__(self, **values: Any):
+        try:
+            super().__init__(**values)
+        except ValidationError as refusal:
+            raise input_error(type(self), refusal) from None
+
+
+class Span(_Part):
+    """Every `step`-th count from `first` to `last`; `first` is `step` unless given."""
+
+    first: Count | None = None
+    last: Count
+    step: Count = 1
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The counts, ascending."""
+        return tuple(range(self.first or self.step, self.last + 1, self.step))
+
+
+def _listed(value: Any) -> Any:
+    """A single value as a list of one, so that files may say `isl: 4000`."""
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _counts(value: Any) -> Any:
+    return Span(**value).counts if isinstance(value, dict) else _listed(value)
+
+
+Counts = Annotated[tuple[Count, ...], Field(min_length=1), BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
+Axis = Annotated[tuple[Count, ...], Field(min_length=1), BeforeValidator(_counts)]
+
+
+class Limits(_Part):
+    """A pair of latency limits [ms]; None is no limit."""
+
+    ttft: Annotated[float, Field(gt=0)] | None = None
+    tpot: Annotated[float, Field(gt=0)] | None = None
+
+
+class Drafts(_Part):
+    """Speculative decoding: draft tokens of a step, and how many are accepted on average."""
+
+    nextn: Annotated[int, Field(ge=0)] = 0
+    accepted: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Workload(_Part):
+    """Requests, all alike: prompt, answer and cached tokens, and drafts."""
+
+    isl: Count
+    osl: Count
+    prefix: Annotated[int, Field(ge=0)] = 0
+    drafts: Drafts = Drafts()
+
+    @property
+    def label(self) -> str:
+        """Short name, such as `4000/500` or `4000/500 prefix 1000 nextn 2 (1.2)`."""
+        cached = f" prefix {self.prefix}" if self.prefix else ""
+        nextn = f" nextn {self.drafts.nextn} ({self.drafts.accepted:g})" if self.drafts.nextn else ""
+        return f"{self.isl}/{self.osl}{cached}{nextn}"
+
+
+class SweepSpec(_Part):
+    """A sweep over in-flight batching or disaggregated deployments: the cross product of its axes.
+
+    A single value may stand for a list of one. An axis of counts is a list, or `{first, last, step}`.
+
+    Attributes:
+        models, systems, backends: Names.
+        versions: Versions of the measured tables by backend; the newest where absent.
+        serving_mode: `agg` (in-flight batching) or `disagg` (prefill and decode workers apart).
+        formats: Stated number formats (`gemm`, `moe`, `kvcache`, `fmha`, `comm`); what is not stated follows from the
+            checkpoint.
+        parallel: Lists of the parallel axes (`num_gpu`, `tp`, `pp`, `dp`, `moe_tp`, `moe_ep`, `cp`); the lists of a
+            search where absent.
+        total_gpus: Largest worker, and largest disaggregated replica.
+        batch: Requests in flight of one attention rank.
+        ctx_tokens: Prompt tokens of a mixed step (agg).
+        prefill_batch, decode_batch: Batches of prefill and decode workers (disagg).
+        prefill_workers, decode_workers: Most workers of a replica (disagg).
+        isl, osl, prefix: Prompt, answer and cached tokens, crossed; a prefix longer than the prompt is left out.
+        drafts: Speculative decoding, crossed with the others.
+        limits: Pairs of latency limits; each is answered on its own.
+        memory_fraction: Fractions of GPU memory for the engine; None is its own.
+        database_mode, transfer_policy, constants, compat: As in a search.
+        objectives: What the best points are listed by; the first is also the height of the Pareto fronts.
+        top_k: Points kept per group, limits and objective.
+        pareto: Whether fronts of TPOT against the first objective are kept.
+        histogram: Whether the first objective is counted in bins.
+        group_by: Axes whose values are answered apart; the overall best is always given.
+        gpu_hour_price: Price of a GPU by system, for `tokens/$`.
+    """
+
+    models: Names
+    systems: Names
+    backends: Annotated[
+        tuple[Literal["trtllm", "sglang", "vllm"], ...], Field(min_length=1), BeforeValidator(_listed)
+    ] = BACKENDS
+    versions: dict[Literal["trtllm", "sglang", "vllm"], Names] = {}
+    serving_mode: Literal["agg", "disagg"] = "agg"
+    formats: Annotated[
+        tuple[dict[Literal["gemm", "moe", "kvcache", "fmha", "comm"], str], ...],
+        Field(min_length=1),
+        BeforeValidator(_listed),
+    ] = ({},)
+    parallel: dict[Literal["num_gpu", "tp", "pp", "dp", "moe_tp", "moe_ep", "cp"], Counts] = {}
+    total_gpus: Count = 8
+    batch: Axis = Span(last=1024).counts
+    ctx_tokens: Axis = Span(last=8192, step=64).counts
+    prefill_batch: Axis = Span(last=16).counts
+    decode_batch: Axis = Span(last=512).counts
+    prefill_workers: Count = 32
+    decode_workers: Count = 32
+    isl: Counts = (4000,)
+    osl: Counts = (1000,)
+    prefix: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), BeforeValidator(_listed)
+    ] = (0,)
+    drafts: Annotated[tuple[Drafts, ...], Field(min_length=1), BeforeValidator(_listed)] = (Drafts(),)
+    limits: Annotated[tuple[Limits, ...], Field(min_length=1), BeforeValidator(_listed)] = (Limits(),)
+    memory_fraction: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=1)] | None, ...], Field(min_length=1), BeforeValidator(_listed)
+    ] = (None,)
+    database_mode: Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"] = "SILICON"
+    transfer_policy: str | None = None
+    constants: str = "reference"
+    compat: Literal["default", "reference"] = "default"
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1), BeforeValidator(_listed)] = ("tokens/s/gpu",)
+    top_k: Count = 10
+    pareto: bool = True
+    histogram: bool = False
+    group_by: tuple[GroupAxis, ...] = ("model", "system", "backend", "workload")
+    gpu_hour_price: dict[str, Price] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if "tokens/$" in self.objectives:
+            for system in self.systems:
+                if system not in self.gpu_hour_price:
+                    raise InputError("gpu_hour_price", self.gpu_hour_price, f"a price for {system}, for tokens/$")
+        if self.pareto and not OBJECTIVES[self.objectives[0]]:
+            raise InputError("objectives", self.objectives[0], "a throughput first, as the height of the fronts")
+        if not self.workloads:
+            raise InputError("prefix", self.prefix, f"some prefix at most the longest prompt, {max(self.isl)}")
+        return self
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """All requests, in the order of the lists."""
+        crossed = itertools.product(self.isl, self.osl, self.prefix, self.drafts)
+        return tuple(Workload(isl=i, osl=o, prefix=p, drafts=d) for i, o, p, d in crossed if p <= i)
+
+    def request(
+        self,
+        model: str,
+        system: str,
+        backend: str,
+        version: str | None,
+        formats: Mapping[str, str],
+        workload: Workload,
+    ) -> SearchRequest:
+        """One combination of the axes as a search would state it; refused as a search would refuse it."""
+        sides = ("agg",) if self.serving_mode == "agg" else ("prefill", "decode")
+        lists = {f"{side}_{axis}_candidates": values for side in sides for axis, values in self.parallel.items()}
+        return SearchRequest(
+            model_path=model,
+            system=system,
+            backend=backend,
+            backend_version=version,
+            total_gpus=self.total_gpus,
+            isl=workload.isl,
+            osl=workload.osl,
+            prefix=workload.prefix,
+            nextn=workload.drafts.nextn,
+            nextn_accepted=workload.drafts.accepted,
+            database_mode=self.database_mode,
+            transfer_policy=self.transfer_policy,
+            constants=self.constants,
+            compat=self.compat,
+            **{f"{part}_quant_mode": mode for part, mode in formats.items()},
+            **lists,
+        )
+
+
+def load_spec(path: str | Path) -> SweepSpec:
+    """The sweep in a YAML file.
+
+    Raises:
+        InputError: No such file, no YAML, an unknown field, or a value outside its range.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("spec", str(path), f"a readable file ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise InputError("spec", str(path), f"a YAML file ({str(error).splitlines()[0]})") from None
+    if not isinstance(content, dict):
+        raise InputError("spec", str(path), "a YAML mapping of axes")
+    return SweepSpec(**content)
