@@ -5,5 +5,6 @@ from aicjax.forward.bound import BoundModel as BoundModel
 from aicjax.forward.bound import StepCurves as StepCurves
 from aicjax.forward.bound import bind as bind
 from aicjax.forward.bound import step_queries as step_queries
+from aicjax.forward.scaled import scaled_step_times as scaled_step_times
 from aicjax.forward.steps import StepQueries as StepQueries
 from aicjax.forward.steps import step_times as step_times

@@ -137,7 +137,7 @@ class BoundModel:
     def evaluate(self, queries: StepQueries) -> StepCurves:
         """Step times at distinct coordinates, one compiled call for all layouts; numpy in and out."""
         distinct, spread = self._distinct_tokens(queries)
-        padded, lengths = _padded(distinct)
+        padded, lengths = padded_queries(distinct)
         times: StepTimes = jax.device_get(_evaluate(self.arrays, padded, traced(self.constants.op), self.roofline))
         shared, totals, rows = 0, [], {}
         for part, length in zip(PARTS, lengths, strict=True):
@@ -195,7 +195,8 @@ def step_queries(**groups: Any) -> StepQueries:
     return StepQueries(**fields)
 
 
-def _padded(queries: StepQueries) -> tuple[StepQueries, list[int]]:
+def padded_queries(queries: StepQueries) -> tuple[StepQueries, list[int]]:
+    """Queries with each group padded to a bucket, and the length of each group before."""
     fields, lengths = {}, []
     for group in COORDINATES.values():
         lengths.append(len(getattr(queries, group[0])))

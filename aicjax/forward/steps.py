@@ -150,22 +150,55 @@ def step_times(
         constants: Operator constants.
         roofline: Whether rooflines answer instead of tables. Static.
     """
-    context = (queries.context_batch, queries.context_new, queries.context_prefix)
+    return summed_times(bound, queries, *row_times(bound, queries, constants, roofline=roofline))
+
+
+def row_times(
+    bound: BoundArrays, queries: StepQueries, constants: OpConstants, *, roofline: bool = False
+) -> tuple[list[RowTimes], RowTimes]:
+    """Times of the distinct operators: of sequences at each of `sequence_points`, and of tokens at `token_counts`.
+
+    Arguments as in `step_times`.
+    """
+    sequences = _sequence_times(sequence_points(bound, queries), bound.hardware, constants, roofline)
+    times = token_times(bound.tokens, *token_counts(bound, queries), bound.hardware, constants, roofline=roofline)
+    return sequences, RowTimes(*times)
+
+
+def sequence_points(bound: BoundArrays, queries: StepQueries) -> list[tuple[SequenceRows, Points]]:
+    """The rows that sequences drive and their points (batch, length, prefix), in the order of `StepTimes`."""
     decode, other = queries.decode_rows, queries.other_rows
-    asked = [
-        (bound.context_other, context),
+    return [
+        (bound.context_other, (queries.context_batch, queries.context_new, queries.context_prefix)),
         (bound.context_attention, (queries.prefill_batch, queries.prefill_new, queries.prefill_prefix)),
         (bound.generation_attention, (decode, queries.decode_length, jnp.zeros_like(decode))),
         (bound.generation_other, (other, queries.other_length, jnp.zeros_like(other))),
     ]
-    rest, prefill, attention, others = _sequence_times(asked, bound.hardware, constants, roofline)
+
+
+def token_counts(bound: BoundArrays, queries: StepQueries) -> tuple[Int[Array, " point"], Int[Array, " point"]]:
+    """Tokens, and last tokens, at every coordinate of `StepTimes.tokens`."""
+    batch, rows = queries.context_batch, queries.generation_rows
+    passes = [rows, queries.other_rows] if bound.reads_tokens("generation_other") else [rows]
+    return jnp.concatenate([batch * queries.context_new, *passes]), jnp.concatenate([batch, *passes])
+
+
+def summed_times(
+    bound: BoundArrays, queries: StepQueries, sequences: Sequence[RowTimes], tokens: RowTimes
+) -> StepTimes:
+    """Parts of the steps of all layouts from the times of their rows.
+
+    Args:
+        bound: `BoundModel.arrays`.
+        queries: Distinct coordinates.
+        sequences: Times at `sequence_points`.
+        tokens: Times at `token_counts`.
+    """
+    rest, prefill, attention, others = sequences
     rows = queries.generation_rows
     none = RowTimes(jnp.zeros((0, rows.shape[0])), jnp.zeros((0, rows.shape[0]), jnp.int32))
     overlaps = bound.reads_tokens("generation_other")
-    passes = [rows, other] if overlaps else [rows]
-    counts = jnp.concatenate([context[0] * context[1], *passes]), jnp.concatenate([context[0], *passes])
-    tokens = RowTimes(*token_times(bound.tokens, *counts, bound.hardware, constants, roofline=roofline))
-    first, last = context[0].shape[0], context[0].shape[0] + rows.shape[0]
+    first, last = queries.context_batch.shape[0], queries.context_batch.shape[0] + rows.shape[0]
     of_rest, of_prefill, of_rows, of_attention, of_others = bound.weights
     return StepTimes(
         context_rest=_pass(of_rest, rest, tokens, slice(first)),

@@ -64,10 +64,17 @@ class System:
             raise MissingPeak(f"System {self.name} states no peak for {dtype}; it has {stated}.")
         return self.peak_flops[dtype]
 
-    def p2p_bw(self, num_gpus: int) -> float:
-        """Bandwidth of the slowest link that a group of `num_gpus` GPUs spans [B/s]."""
+    @property
+    def link_bw_bytes_per_s(self) -> tuple[float, float, float]:
+        """Bandwidth inside a node, between nodes and between racks [B/s]."""
+        return self.intra_node_bw_bytes_per_s, self.inter_node_bw_bytes_per_s, self.inter_rack_bw_bytes_per_s
+
+    def slowest_link(self, num_gpus: int) -> int:
+        """Position in `link_bw_bytes_per_s` of the slowest link that a group of `num_gpus` GPUs spans."""
         if num_gpus <= self.gpus_per_node:
-            return self.intra_node_bw_bytes_per_s
-        if self.gpus_per_rack is None or num_gpus <= self.gpus_per_rack:
-            return self.inter_node_bw_bytes_per_s
-        return self.inter_rack_bw_bytes_per_s
+            return 0
+        return 1 if self.gpus_per_rack is None or num_gpus <= self.gpus_per_rack else 2
+
+    def p2p_bw(self, num_gpus: int) -> float:
+        """Bandwidth of that link [B/s]."""
+        return self.link_bw_bytes_per_s[self.slowest_link(num_gpus)]

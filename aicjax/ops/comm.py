@@ -93,7 +93,8 @@ class CommRows(eqx.Module):
         factor: Scale from the collected group to the one asked for [row]; 0 for a group of one.
         single: Whether the group is one GPU, which sends nothing [row].
         scaled: Whether the group is larger than any collected one [row].
-        sol_per_element: Roofline of one element [ms] [row].
+        bytes_per_element: Bytes of one element that cross the slowest link of the group [row].
+        link: Position of that link in `Hardware.link_bw` [row].
         free: Whether what has no roofline takes no time; otherwise it has no answer [row].
         estimates: What answers for the collectives that no curve answers for; None when nothing does.
     """
@@ -103,7 +104,8 @@ class CommRows(eqx.Module):
     factor: Float[Array, " row"]
     single: Int[Array, " row"]
     scaled: Int[Array, " row"]
-    sol_per_element: Float[Array, " row"]
+    bytes_per_element: Float[Array, " row"]
+    link: Int[Array, " row"]
     free: Bool[Array, " row"]
     estimates: CommEstimates | None
 
@@ -111,25 +113,27 @@ class CommRows(eqx.Module):
 def bind_comm(database: Database, records: Sequence[AllReduce | Nccl], *, rows: int) -> CommRows:
     """Rows for `records`, padded to `rows`."""
     system = database.system
-    curves, factors, scaled, sols, lent = [], [], [], [], []
+    curves, factors, scaled, lent = [], [], [], []
     for record in records:
         group = _group(record)
         curve, collected = _find(database, record) if database.interpolates else (None, group)
         curves.append(curve or (np.ones(0), np.ones(0)))
         factors.append(_beyond(system, group, collected))
         scaled.append(group > collected)
-        sols.append(_sol_per_element(system, record, group))
         lent.append(None if curve else _lent(database, record))
     width = -(-max([c[0].size for c in curves] + [1]) // KNOT_BUCKET) * KNOT_BUCKET
     pad = (0, rows - len(records))
     elements = [r.hidden_size if isinstance(r, AllReduce) else r.elements_per_token for r in records]
+    groups = [_group(record) for record in records]
+    moved = [_bytes_per_element(record, group) for record, group in zip(records, groups, strict=True)]
     return CommRows(
         curves=stack_size_curves(curves, rows, width),
         elements=np.pad(np.array(elements, np.float32), pad),
         factor=np.pad(np.array(factors, np.float32), pad),
-        single=np.pad(np.array([_group(r) <= 1 for r in records], np.int32), pad, constant_values=1),
+        single=np.pad(np.array([group <= 1 for group in groups], np.int32), pad, constant_values=1),
         scaled=np.pad(np.array(scaled, np.int32), pad),
-        sol_per_element=np.pad(np.array(sols, np.float32), pad),
+        bytes_per_element=np.pad(np.array(moved, np.float32), pad),
+        link=np.pad(np.array([system.slowest_link(group) for group in groups], np.int32), pad),
         free=np.full(rows, database.estimates),
         estimates=bind_comm_estimates(lent, rows=rows),
     )
@@ -190,19 +194,19 @@ def _lent(database: Database, record: AllReduce | Nccl) -> LentCurve | None:
     if curve is None:
         return None
     size, latency = curve
-    roof = size * _sol_per_element(system, record, collected)
+    roof = size * _bytes_per_element(record, collected) / system.p2p_bw(collected) * MS_PER_S
     return LentCurve(size, np.divide(roof, latency, out=np.zeros_like(roof), where=latency > 0))
 
 
-def _sol_per_element(system: System, record: AllReduce | Nccl, group: int) -> float:
-    """Roofline of one element of a collective over `group` GPUs [ms]."""
+def _bytes_per_element(record: AllReduce | Nccl, group: int) -> float:
+    """Bytes of one element of a collective over `group` GPUs that cross its slowest link."""
     if group <= 1:
         return 0.0
     if isinstance(record, AllReduce):
         per_element = ALLREDUCE_VOLUME
     else:
         per_element = VOLUME.get(record.operation, 0.0) * quant.COMM[record.quant].bytes
-    return per_element * (group - 1) / group / system.p2p_bw(group) * MS_PER_S
+    return per_element * (group - 1) / group
 
 
 def comm_latency(
@@ -226,4 +230,4 @@ def comm_sol(
     rows: CommRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
 ) -> Float[Array, "row point"]:
     """Roofline of each collective [ms]."""
-    return tokens * (rows.elements * rows.sol_per_element)[:, None]
+    return tokens * (rows.elements * rows.bytes_per_element / hardware.link_bw[rows.link])[:, None]

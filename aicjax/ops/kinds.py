@@ -25,6 +25,7 @@ class Kind:
         shares_counts: Whether the latency takes distinct token counts and which of them each row reads, not counts of
             its own.
         modeless: Whether measurements answer in every mode, in place of rooflines too.
+        formula: Whether the latency is a formula in the hardware rather than a measurement.
     """
 
     records: tuple[type, ...]
@@ -32,6 +33,7 @@ class Kind:
     stem: str
     shares_counts: bool = False
     modeless: bool = False
+    formula: bool = False
 
     @property
     def bind(self) -> Callable[..., Any]:
@@ -69,7 +71,7 @@ class Kind:
 TOKEN_KINDS = (
     Kind((r.Gemm,), "gemm", "gemm", shares_counts=True),
     Kind((r.AllReduce, r.Nccl), "comm", "comm"),
-    Kind((r.Elementwise, r.Embedding, r.P2P), "traffic", "traffic"),
+    Kind((r.Elementwise, r.Embedding, r.P2P), "traffic", "traffic", formula=True),
     Kind((r.Moe,), "moe", "moe"),
     Kind((r.MoeAllToAll,), "all_to_all", "all_to_all"),
     Kind((r.MoeExpertCompute,), "expert_compute", "expert_compute"),

@@ -16,6 +16,7 @@ from aicjax._units import MS_PER_S
 from aicjax.hardware import System
 
 DTYPES = ("bfloat16", "int8", "fp8", "fp4")
+BETWEEN_NODES = 1  # position of that link in `Hardware.link_bw`
 
 
 class Hardware(eqx.Module):
@@ -26,7 +27,7 @@ class Hardware(eqx.Module):
         mem_bw_scaling: Share of it that memory-bound kernels reach.
         mem_latency_ms: Time of a memory-bound kernel that moves nothing.
         peak: Peak of each data type of `DTYPES` [operations/ms]; NaN where the system states none.
-        inter_node_bw: Bandwidth between nodes, one way [bytes/ms].
+        link_bw: Bandwidth inside a node, between nodes and between racks, one way [bytes/ms].
         p2p_latency_ms: Time of a point-to-point message of no bytes.
     """
 
@@ -34,7 +35,7 @@ class Hardware(eqx.Module):
     mem_bw_scaling: Float[Array, ""]
     mem_latency_ms: Float[Array, ""]
     peak: Float[Array, " dtype"]
-    inter_node_bw: Float[Array, ""]
+    link_bw: Float[Array, " link"]
     p2p_latency_ms: Float[Array, ""]
 
 
@@ -45,7 +46,7 @@ def hardware_arrays(system: System) -> Hardware:
         mem_bw_scaling=_scalar(system.mem_bw_scaling),
         mem_latency_ms=_scalar(system.mem_latency_s * MS_PER_S),
         peak=np.array([system.peak_flops.get(d, np.nan) / MS_PER_S for d in DTYPES], np.float32),
-        inter_node_bw=_scalar(system.inter_node_bw_bytes_per_s / MS_PER_S),
+        link_bw=np.array([bw / MS_PER_S for bw in system.link_bw_bytes_per_s], np.float32),
         p2p_latency_ms=_scalar(system.p2p_latency_s * MS_PER_S),
     )
 

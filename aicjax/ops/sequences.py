@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from aicjax._types import Array
@@ -71,6 +72,15 @@ def sequence_rooflines(rows: SequenceRows, points: Points, hardware: Hardware, c
         if bound is not None:
             answers.append(_roofline(kind, bound, points, hardware, constants))
     return answers
+
+
+def sequence_paces(
+    rows: SequenceRows, points: Points, hardware: Hardware, constants: OpConstants
+) -> Float[Array, "row point"]:
+    """Times that change with the hardware as the latencies do: rooflines, of measured kernels too [ms]."""
+    kinds = [(kind, bound) for kind, bound in zip(SEQUENCE_KINDS, rows.kinds, strict=True) if bound is not None]
+    none = jnp.zeros((0, points[0].shape[0]))
+    return jnp.concatenate([none, *(kind.sol(bound, *points, hardware, constants) for kind, bound in kinds)])
 
 
 def _roofline(kind: Kind, bound: Any, points: Points, hardware: Hardware, constants: OpConstants) -> Times:

@@ -14,7 +14,7 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.counts import ceil_div, floor_div
 from aicjax.ops.database import Database
-from aicjax.ops.kinds import TOKEN_KINDS
+from aicjax.ops.kinds import TOKEN_KINDS, Kind
 from aicjax.ops.records import Gemm, Op, TokenOp
 from aicjax.ops.roofline import Hardware, bound_times
 
@@ -104,14 +104,45 @@ def token_times(
         constants: Operator constants.
         roofline: Whether rooflines answer instead of tables. Static.
     """
-    count = floor_div(jnp.where(rows.last_only[:, None], last_tokens, tokens), rows.divisor[:, None])
-    counts = ceil_div(count, rows.split[:, None]).astype(jnp.float32)
-    parts = []
-    for kind, bound, reads in zip(TOKEN_KINDS, rows.kinds, rows.reads, strict=True):
-        if bound is None:
-            continue
+    counts, parts = _counts(rows, tokens, last_tokens), []
+    for kind, bound, reads in _bound_kinds(rows):
         if roofline:
             parts.append(bound_times(kind.token_sol(bound, reads, counts, hardware, constants)))
         else:
             parts.append(kind.latency(bound, reads, counts, hardware, constants))
     return jnp.concatenate([p[0] for p in parts]), jnp.concatenate([p[1] for p in parts])
+
+
+def token_paces(
+    rows: TokenRows,
+    tokens: Int[Array, " point"],
+    last_tokens: Int[Array, " point"],
+    hardware: Hardware,
+    constants: OpConstants,
+    *,
+    roofline: bool = False,
+) -> Float[Array, "row point"]:
+    """Times that change with the hardware as the latencies of `token_times` do, whose arguments these are [ms].
+
+    The roofline of an operator; where its latency is a formula in the hardware, that formula. NaN where nothing bounds
+    an operator.
+    """
+    counts, parts = _counts(rows, tokens, last_tokens), []
+    for kind, bound, reads in _bound_kinds(rows):
+        if kind.formula and not roofline:
+            parts.append(kind.latency(bound, reads, counts, hardware, constants)[0])
+        else:
+            parts.append(kind.token_sol(bound, reads, counts, hardware, constants))
+    return jnp.concatenate(parts)
+
+
+def _bound_kinds(rows: TokenRows) -> list[tuple[Kind, Any, Int[Array, " row"]]]:
+    """The kinds that there are, their bound rows, and which transform each row reads."""
+    kinds = zip(TOKEN_KINDS, rows.kinds, rows.reads, strict=True)
+    return [(kind, bound, reads) for kind, bound, reads in kinds if bound is not None]
+
+
+def _counts(rows: TokenRows, tokens, last_tokens) -> Float[Array, "transform point"]:
+    """Distinct token counts that rows read."""
+    count = floor_div(jnp.where(rows.last_only[:, None], last_tokens, tokens), rows.divisor[:, None])
+    return ceil_div(count, rows.split[:, None]).astype(jnp.float32)

@@ -14,7 +14,7 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.ops.database import Database
 from aicjax.ops.records import P2P, Elementwise, Embedding
-from aicjax.ops.roofline import Hardware, memory_ms
+from aicjax.ops.roofline import BETWEEN_NODES, Hardware, memory_ms
 
 P2P_BYTES = 2  # activations travel between pipeline stages at 16 bits
 
@@ -56,7 +56,7 @@ def traffic_latency(
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each operator: bytes over what the path sustains, plus its constant; provenance."""
     moved = tokens * rows.bytes_per_token[:, None]
-    link = moved / hardware.inter_node_bw + hardware.p2p_latency_ms
+    link = moved / hardware.link_bw[BETWEEN_NODES] + hardware.p2p_latency_ms
     latency = jnp.where(rows.between_nodes[:, None], link, memory_ms(moved, hardware))
     idle = jnp.broadcast_to(rows.idle[:, None], latency.shape)
     code = jnp.where(idle, Provenance.NONE, Provenance.ANALYTIC)
@@ -68,5 +68,5 @@ def traffic_sol(
 ) -> Float[Array, "row point"]:
     """Roofline of each operator [ms]: bytes over the peak bandwidth of their path."""
     moved = tokens * rows.bytes_per_token[:, None]
-    sol = moved / jnp.where(rows.between_nodes[:, None], hardware.inter_node_bw, hardware.mem_bw)
+    sol = moved / jnp.where(rows.between_nodes[:, None], hardware.link_bw[BETWEEN_NODES], hardware.mem_bw)
     return jnp.where(rows.idle[:, None], 0.0, sol)
