@@ -3,9 +3,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aicjax.explore.roles import Deployment, Worker
-from aicjax.forward.bound import StepCurves, bind
+from aicjax.forward.bound import BoundModel, StepCurves, bind
+from aicjax.forward.steps import StepQueries
+from aicjax.hardware import System
 from aicjax.models import LargeEp, Parallel
 from aicjax.ops.records import OpLists
 from aicjax.serving.coordinates import Coordinates
@@ -20,21 +23,37 @@ class _Engine:
     coordinates: Coordinates = field(default_factory=Coordinates)
     curves: StepCurves | None = None
 
+    def bind(self) -> BoundModel:
+        deployment = self.deployment
+        return bind(
+            deployment.system,
+            deployment.backend,
+            deployment.version,
+            list(self.layouts.values()),
+            mode=deployment.database_mode,
+            transfer_policy=deployment.transfer_policy,
+            constants=deployment.constants,
+            attention_backend=deployment.attention_backend,
+        )
+
     def evaluate(self) -> StepCurves:
         if self.curves is None:
-            deployment = self.deployment
-            bound = bind(
-                deployment.system,
-                deployment.backend,
-                deployment.version,
-                list(self.layouts.values()),
-                mode=deployment.database_mode,
-                transfer_policy=deployment.transfer_policy,
-                constants=deployment.constants,
-                attention_backend=deployment.attention_backend,
-            )
-            self.curves = bound.evaluate(self.coordinates.queries())
+            self.curves = self.bind().evaluate(self.coordinates.queries())
         return self.curves
+
+
+class BoundEngine(NamedTuple):
+    """An engine before it is evaluated.
+
+    Attributes:
+        system: Its GPU system.
+        model: All its layouts.
+        queries: All coordinates asked of it.
+    """
+
+    system: System
+    model: BoundModel
+    queries: StepQueries
 
 
 class Evaluation:
@@ -54,9 +73,19 @@ class Evaluation:
 
     def curves(self, worker: Worker) -> tuple[StepCurves, Sequence[int]]:
         """Step times of the engine of a worker, and the positions of the worker's layouts on the config axis."""
-        engine = self._engines[_key(worker.deployment)]
-        position = {layout: row for row, layout in enumerate(engine.layouts)}
-        return engine.evaluate(), [position[layout] for layout in _layouts(worker)]
+        _, rows = self.place(worker)
+        return self._engines[_key(worker.deployment)].evaluate(), rows
+
+    def bound(self) -> list[BoundEngine]:
+        """All engines, for a kernel of one's own."""
+        engines = self._engines.values()
+        return [BoundEngine(e.deployment.system, e.bind(), e.coordinates.queries()) for e in engines]
+
+    def place(self, worker: Worker) -> tuple[int, Sequence[int]]:
+        """Which engine a worker is on, and the positions of its layouts on the config axis."""
+        key = _key(worker.deployment)
+        position = {layout: row for row, layout in enumerate(self._engines[key].layouts)}
+        return list(self._engines).index(key), [position[layout] for layout in _layouts(worker)]
 
 
 def _key(deployment: Deployment) -> tuple:

@@ -8,6 +8,7 @@ from typing import Any
 from aicjax._results import AicjaxError, InputError, NoFeasible, Provenance
 from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
+from aicjax.explore.grid_gain import Baseline, GridGain, grid_gain, score
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.shortfall import Shortfall
 
@@ -89,6 +90,36 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Sensitivity:
+    """How much one assumption moves an estimate.
+
+    Elasticities d ln(figure) / d ln(assumption): the change in percent for one percent more of the assumption,
+    everything else as it is. None where the point has no such figure.
+
+    Attributes:
+        kind: `hardware`, `constant`, `workload`, or `operators` for the time of those that have no roofline.
+        name: Its name: a key of `systems/<system>.yaml`, of `configs/constants/<name>.yaml`, or a field of the request.
+        of: The system or the engine; empty for a workload.
+        value: The assumption, in the unit of that key.
+        throughput: Of tokens/s/gpu.
+        ttft, tpot: Of the latencies.
+    """
+
+    kind: str
+    name: str
+    of: str
+    value: float
+    throughput: float | None
+    ttft: float | None
+    tpot: float | None
+
+    @property
+    def largest(self) -> float:
+        """The largest of the three in magnitude."""
+        return max(abs(x or 0.0) for x in (self.throughput, self.ttft, self.tpot))
+
+
+@dataclass(frozen=True)
 class Refusal:
     """A layout that was not evaluated.
 
@@ -128,6 +159,9 @@ class TaskResult:
         refused: Layouts left out.
         evaluated: Number of points or candidates evaluated.
         explain: Explanation of a top row by its position, or None for a merge.
+        baseline: What the experiment finds on the coarser grid that an exhaustive one extends; None without one.
+        sensitivities: What moves a top row, by its position, most first; None where that is not modelled: for attention
+            and feed-forward apart, and for requests with images.
     """
 
     name: str
@@ -143,6 +177,8 @@ class TaskResult:
     refused: tuple[Refusal, ...] = ()
     evaluated: int = 0
     explain: Callable[[int], Explanation] | None = None
+    baseline: Baseline | None = None
+    sensitivities: Callable[[int], tuple[Sensitivity, ...]] | None = None
 
     @property
     def version(self) -> str:
@@ -152,11 +188,7 @@ class TaskResult:
     @property
     def score(self) -> float:
         """What experiments are compared by: throughput of the budget, or one over the GPUs that a load needs."""
-        if frames.length(self.best) == 0:
-            return 0.0
-        first = frames.row(self.best, 0)
-        needed = first.get("total_gpus_needed")
-        return 1.0 / needed if needed else first[frames.CLUSTER]
+        return score(self.best)
 
     @property
     def best_latencies(self) -> dict[str, float | None]:
@@ -209,6 +241,17 @@ class SearchResult:
         raise next(task.shortfall.error(task.name) for task in self.by_backend.values() if task.shortfall is not None)
 
     @property
+    def grid_gain(self) -> GridGain | None:
+        """What the winner has over the best row of the coarser grid that the grid extends; None without a winner.
+
+        None also where the grid extends none and where only one of the two is known.
+        """
+        baselines = [task.baseline for task in self.by_backend.values() if task.baseline is not None]
+        if self.winner is None:
+            return None
+        return grid_gain(self.request.grid_name, self.winner.best, self.winner.meets_target, baselines)
+
+    @property
     def inputs(self) -> dict[str, Any]:
         """The request as given names and values, defaults included."""
-        return self.request.model_dump(mode="json")
+        return self.request.model_dump(mode="json") | {"grid": self.request.grid_name}

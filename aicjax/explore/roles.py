@@ -227,10 +227,15 @@ def _constants(
     constants = load_constants(backend, request.constants)
     stated = request.corrections if isinstance(request, SearchRequest) else {}
     if request.kv_transfer_gb_per_s is not None:
-        cache = kv_cache(model, Parallel(), quantisation, backend, load.nextn)  # of all ranks together
-        prompt_bytes = float(KvCurve.stack([cache], model.context_length).bytes(load.isl)[0, 0])
-        stated = stated | {"handover_ms": prompt_bytes / (request.kv_transfer_gb_per_s * GB) * MS_PER_S}
+        moved = prompt_kv_bytes(model, quantisation, backend, load)
+        stated = stated | {"handover_ms": moved / (request.kv_transfer_gb_per_s * GB) * MS_PER_S}
     return dataclasses.replace(constants, disagg=dataclasses.replace(constants.disagg, **stated))
+
+
+def prompt_kv_bytes(model: ModelConfig, quantisation: Quantisation, backend: str, load: Load) -> float:
+    """KV cache of one prompt, of all ranks together."""
+    cache = kv_cache(model, Parallel(), quantisation, backend, load.nextn)
+    return float(KvCurve.stack([cache], model.context_length).bytes(load.isl)[0, 0])
 
 
 def _expert_spread(request: SearchRequest | EstimateRequest) -> Spread:

@@ -5,8 +5,9 @@ Counts are chosen on the host in float64: many pairs of counts tie (doubling bot
 order of operations and the first of equal scores decide, as in AIConfigurator 0.12.0.
 """
 
+import dataclasses
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,23 @@ class ReplicaLimits:
     Attributes:
         sizes: GPU counts allowed.
         max_prefill_workers, max_decode_workers, max_encode_workers: Most workers of a role.
+        cluster_gpus: GPUs that copies of a replica fill, some of which may stay idle; None where a replica is judged by
+            its own GPUs alone.
     """
 
     sizes: tuple[int, ...]
     max_prefill_workers: int
     max_decode_workers: int
     max_encode_workers: int = 0
+    cluster_gpus: int | None = None
+
+    def filling(self, gpus: int) -> "ReplicaLimits":
+        """The limits of replicas whose copies fill so many GPUs."""
+        return dataclasses.replace(self, cluster_gpus=gpus)
+
+    def of_size(self, gpus: int) -> "ReplicaLimits":
+        """The limits of replicas with exactly so many GPUs."""
+        return dataclasses.replace(self, sizes=(gpus,))
 
 
 class Workers(NamedTuple):
@@ -91,9 +103,9 @@ def match_workers(
     """The worker counts with the highest sustained rate per GPU, for every pair of candidates.
 
     Over the counts (p, d) whose GPUs are an allowed size, the score is
-    min(p rate_p degradation_p, d rate_d degradation_d) / GPUs; of equal scores the one with fewest decode workers, then
-    fewest prefill workers, wins. Encode workers, of one choice, are a third side and the last to be few. Independent
-    of any latency target.
+    min(p rate_p degradation_p, d rate_d degradation_d) / GPUs, or where copies of the replica fill a cluster the same
+    numerator times the copies; of equal scores the one with fewest decode workers, then fewest prefill workers, wins.
+    Encode workers, of one choice, are a third side and the last to be few. Independent of any latency target.
     """
     shape = (len(prefill.gpus), len(decode.gpus))
     counts = WorkerCounts(*(np.zeros(shape, np.int64) for _ in range(3)))
@@ -106,11 +118,17 @@ def match_workers(
             total = prefill_gpus * p_num + decode_gpus * d_num
             if encoders is not None:
                 total = total + encoders.gpus * e_num
+            copies = 1
+            if limits.cluster_gpus is not None:
+                copies = limits.cluster_gpus // total
+                useful = _undominated(p_num * copies, d_num * copies, e_num * copies)
+                p_num, d_num, e_num, copies = (x[useful] for x in (p_num, d_num, e_num, copies))
+                total = 1
             # Division by a positive number keeps the order of rounded numbers, so it may come before the minimum.
-            p_score = _degraded(prefill.seq_per_s[rows], p_num, constants.prefill_degradation) / total
-            d_score = _degraded(decode.seq_per_s[columns], d_num, constants.decode_degradation) / total
+            p_score = _degraded(prefill.seq_per_s[rows], p_num, constants.prefill_degradation) * copies / total
+            d_score = _degraded(decode.seq_per_s[columns], d_num, constants.decode_degradation) * copies / total
             if encoders is not None:
-                p_score = np.minimum(p_score, encoders.rate(e_num, constants) / total)
+                p_score = np.minimum(p_score, encoders.rate(e_num, constants) * copies / total)
             best = _first_best(p_score, d_score)
             found = best >= 0
             counts.prefill[np.ix_(rows, columns)] = np.where(found, p_num[best], 0)
@@ -125,9 +143,10 @@ def disagg_estimate(
     counts: WorkerCounts,
     prefill_ttft_ms: Floats,
     decode_tpot_ms: Floats,
-    osl: int,
+    osl: Any,
     constants: DisaggConstants,
     encoders: Encoders | None = None,
+    xp: Any = np,
 ) -> DisaggEstimate:
     """Estimate of replicas; all arguments broadcast, one element per replica.
 
@@ -140,20 +159,21 @@ def disagg_estimate(
         osl: Output tokens; all of them count as output.
         constants: Correction and degradation factors.
         encoders: One encode worker of each replica, whose TTFT is corrected as that of a prefill; None without.
+        xp: `numpy` on the host, `jax.numpy` in a gradient; that of equal rates is the mean over both sides.
     """
     prefill_rate = prefill.seq_per_s * counts.prefill * constants.prefill_degradation
     decode_rate = decode.seq_per_s * counts.decode * constants.decode_degradation
-    seq_per_s = np.minimum(prefill_rate, decode_rate)
+    seq_per_s = xp.minimum(prefill_rate, decode_rate)
     ttft_ms = prefill_ttft_ms * constants.ttft_correction + constants.handover_ms
     gpus = prefill.gpus * counts.prefill + decode.gpus * counts.decode
     if encoders is not None:
-        seq_per_s = np.minimum(seq_per_s, encoders.rate(counts.encode, constants))
+        seq_per_s = xp.minimum(seq_per_s, encoders.rate(counts.encode, constants))
         ttft_ms = ttft_ms + encoders.latency_ms * constants.ttft_correction
         gpus = gpus + encoders.gpus * counts.encode
     return DisaggEstimate(
         ttft_ms=ttft_ms,
         tpot_ms=decode_tpot_ms,
-        request_latency_ms=ttft_ms + decode_tpot_ms * max(osl - 1, 0),
+        request_latency_ms=ttft_ms + decode_tpot_ms * xp.maximum(osl - 1, 0),
         seq_per_s=seq_per_s,
         tokens_per_s=seq_per_s * osl,
         gpus=gpus,
@@ -174,6 +194,20 @@ def _admissible(
     e_num, beyond = np.divmod(size - prefill_gpus * p_num - decode_gpus * d_num, encoders.gpus)
     allowed = (beyond == 0) & (e_num >= 1) & (e_num <= limits.max_encode_workers)
     return p_num[allowed], d_num[allowed], e_num[allowed]
+
+
+def _undominated(prefill: Ints, decode: Ints, encode: Ints) -> Ints:
+    """Positions of the counts that no others match in all three and exceed in one; of equals the first, ascending.
+
+    A replica yields no less with more workers of a side, so whatever their rates are, one of these is best.
+    """
+    most = np.full((encode.max() + 2, decode.max() + 2), -1)  # prefill workers by encode and decode workers
+    np.maximum.at(most, (encode, decode), prefill)
+    beside = np.maximum.accumulate(np.maximum.accumulate(most[::-1, ::-1], axis=0), axis=1)[::-1, ::-1]
+    exceeded = np.maximum(beside[encode + 1, decode], beside[encode, decode + 1]) >= prefill
+    useful = np.flatnonzero((prefill == most[encode, decode]) & ~exceeded)
+    place = encode[useful] * most.shape[1] + decode[useful]
+    return np.sort(useful[np.unique(place, return_index=True)[1]])
 
 
 def _degraded(seq_per_s: Floats, workers: Ints, degradation: float) -> Floats:

@@ -51,7 +51,7 @@ def decode_samples(load: Load, stride: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 def static_estimate(
-    mode: Mode, context_ms: Values, generation_ms: Values, global_batch: Values, osl: int, pp: Values = 1
+    mode: Mode, context_ms: Values, generation_ms: Values, global_batch: Values, osl: Values, pp: Values = 1
 ) -> StaticEstimate:
     """Serving estimate of a static batch.
 
@@ -62,7 +62,7 @@ def static_estimate(
         context_ms: Latency of encoder and prefill [ms]; not used by a decode worker.
         generation_ms: Latency of all decode steps [ms]; not used by a prefill worker.
         global_batch: Requests of a batch over all attention ranks.
-        osl: Output tokens; at least 2 for a decode worker.
+        osl: Output tokens; at least 2 for a decode worker, and for both phases where it is traced.
         pp: Pipeline stages, each with its own batch in flight.
     """
     follow_up = osl - 1
@@ -70,36 +70,36 @@ def static_estimate(
     if mode == "static_ctx":
         generation_ms = 0.0 * context_ms
         tpot_ms, user = generation_ms, generation_ms
-    elif follow_up == 0:
+    elif _single(osl):
         generation_ms = 0.0 * context_ms
         tpot_ms = user = np.nan * context_ms
     else:
         tpot_ms = generation_ms / follow_up
         user = MS_PER_S / tpot_ms
-    request_latency_ms = ttft_ms + (tpot_ms * follow_up if follow_up else 0.0)
+    request_latency_ms = ttft_ms + (0.0 if _single(osl) else tpot_ms * follow_up)
     seq_per_s = global_batch / request_latency_ms * MS_PER_S * pp
     counted = {"static": osl, "static_ctx": 1, "static_gen": follow_up}[mode]
     return StaticEstimate(ttft_ms, tpot_ms, request_latency_ms, generation_ms, seq_per_s, seq_per_s * counted, user)
 
 
-def rate_gain(estimate: StaticEstimate, mode: Mode, osl: int, progress: float) -> Values:
+def rate_gain(estimate: StaticEstimate, mode: Mode, osl: Values, progress: Values) -> Values:
     """Factor on the rates of a batch when its decode steps yield `progress` tokens each instead of one.
 
     1 for a prefill worker, `progress` for a decode worker, and the shrinkage of the request latency for both phases.
     """
-    if mode == "static_ctx" or osl == 1:
+    if mode == "static_ctx" or _single(osl):
         return 1.0
     if mode == "static_gen":
         return progress
     return estimate.request_latency_ms / (estimate.ttft_ms + estimate.tpot_ms / progress * (osl - 1))
 
 
-def project(estimate: StaticEstimate, mode: Mode, osl: int, progress: float) -> StaticEstimate:
+def project(estimate: StaticEstimate, mode: Mode, osl: Values, progress: Values) -> StaticEstimate:
     """Estimate of a batch whose decode steps yield `progress` tokens each; `estimate` holds the cost of the steps.
 
     A prefill worker is unchanged.
     """
-    if mode == "static_ctx" or osl == 1:
+    if mode == "static_ctx" or _single(osl):
         return estimate
     gain = rate_gain(estimate, mode, osl, progress)
     tpot_ms = estimate.tpot_ms / progress
@@ -112,3 +112,8 @@ def project(estimate: StaticEstimate, mode: Mode, osl: int, progress: float) -> 
         tokens_per_s=estimate.tokens_per_s * gain,
         tokens_per_s_per_user=estimate.tokens_per_s_per_user * progress,
     )
+
+
+def _single(osl: Values) -> bool:
+    """Whether a prefill yields the whole answer; traced answers are longer."""
+    return isinstance(osl, int) and osl == 1

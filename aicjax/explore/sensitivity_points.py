@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving points as functions of step times and constants, to be differentiated: in-flight, static, disaggregated.
+
+Each is a sweep over the point and its neighbours in prompt length, answer length and batch. The formulas are those of
+`serving`; only the gathering of step times is written anew, for traced ones.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from aicjax.constants import Constants
+from aicjax.explore.agg_sweep import plan_agg_sweep
+from aicjax.explore.evaluation import Evaluation
+from aicjax.explore.result import Sensitivity
+from aicjax.explore.roles import Worker, prompt_kv_bytes
+from aicjax.explore.sensitivity import Figures, Point, sensitivities
+from aicjax.explore.sensitivity_sides import Neighbours, Side, Times, place_of, side_of, under_loads
+from aicjax.explore.static_sweep import plan_static_sweep
+from aicjax.serving.agg import AggPoint, AggSetting, agg_estimate, mixed_step_ms
+from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
+from aicjax.serving.load import Load
+from aicjax.serving.static import Mode, StaticEstimate, project, static_estimate
+
+SAMPLE_BUCKET = 16  # priced steps of a decode, padded
+
+Sensitivities = tuple[Sensitivity, ...]
+
+
+class _AggInputs(eqx.Module):
+    """What the figures of in-flight batching take; `plan` [variant], `capped` static."""
+
+    side: Side
+    plan: AggPoint
+    layers: Any
+    capped: bool = eqx.field(static=True)
+
+
+def agg_sensitivities(worker: Worker, batch: int, ctx_tokens: int) -> Sensitivities:
+    """What moves a point of in-flight batching.
+
+    The budget of a mixed step grows with the prompt, so that the number of mixed steps stays as it is.
+
+    Args:
+        worker: The worker in one layout.
+        batch: Requests in flight of one attention rank.
+        ctx_tokens: Prompt tokens of a mixed step.
+    """
+    deployment, evaluation = worker.deployment, Evaluation()
+    near = Neighbours.of(deployment.load, {"batch_size": batch})
+    batches, coordinates, isl = near.batches["batch_size"], evaluation.add(worker), deployment.load.isl
+    budgets = [max(1, round(ctx_tokens * load.isl / isl)) for load in near.loads]
+    points = zip(under_loads(worker, near.loads), batches, budgets, strict=True)
+    sweeps = [plan_agg_sweep(variant, [size], [budget], coordinates) for variant, size, budget in points]
+    names = ("shared", "context_attention", "decode_attention", "decode_rest", "decode_other")
+    places = {name: place_of([getattr(sweep, name) for sweep in sweeps]) for name in names}
+    side = side_of(worker, evaluation, near.loads, batches, places, np.zeros(0))
+    plans = [sweep.plan for sweep in sweeps]
+    plan = AggPoint(
+        batch=side.batch,
+        prefill_steps=np.array([plan.prefill_steps.item() for plan in plans], np.float32),
+        chunks=np.array([plan.chunks.item() for plan in plans], np.float32),
+        drains=np.array([plan.drains.item() for plan in plans]),
+    )
+    layers = np.array(deployment.model.layers, np.float32)
+    inputs = _AggInputs(side, plan, layers, deployment.rules.littles_law_cap)
+    return sensitivities(Point(_agg_figures, inputs, near.steps, ("op", "serving")), evaluation, deployment)
+
+
+def _agg_figures(times: Times, inputs: _AggInputs, constants: Constants) -> Figures:
+    side = inputs.side
+    attention = side.ms(times, "decode_attention")  # of the mixed step, then of the decode step
+    decode_ms = side.ms(times, "decode_rest") + side.ms(times, "decode_other") + attention[:, 1:]
+
+    def one(point, osl, shared, prompts, rows, decode_ms):
+        return agg_estimate(
+            mixed_step_ms(point, shared, prompts, rows),
+            decode_ms,
+            point,
+            AggSetting(osl, side.progress, inputs.layers),
+            constants.serving,
+            replicas=side.pp * side.dp,
+            littles_law_cap=inputs.capped,
+        )
+
+    mixed = (side.ms(times, "shared"), side.ms(times, "context_attention"), attention, decode_ms)
+    estimate = jax.vmap(one)(inputs.plan, side.osl, *(part[:, 0] for part in mixed))
+    return Figures(estimate.seq_per_s * jnp.maximum(side.osl - 1, 1), estimate.ttft_ms, estimate.tpot_ms)
+
+
+class _StaticInputs(eqx.Module):
+    """What the figures of a static batch take; `mode` static."""
+
+    side: Side
+    mode: Mode = eqx.field(static=True)
+
+
+def static_sensitivities(worker: Worker, mode: Mode, batch: int, stride: int) -> Sensitivities:
+    """What moves a static batch.
+
+    Args:
+        worker: The worker in one layout.
+        mode: Which phases run.
+        batch: Requests of one attention rank.
+        stride: Decode steps that one evaluation prices.
+    """
+    load, evaluation = worker.deployment.load, Evaluation()
+    mode = "static_ctx" if load.osl == 1 else mode  # a prefill yields the whole answer
+    near = Neighbours.of(load, {"batch_size": batch})
+    side = _static_side(worker, evaluation, mode, near.loads, near.batches["batch_size"], stride)
+    point = Point(_static_figures, _StaticInputs(side, mode), near.steps, ("op",))
+    return sensitivities(point, evaluation, worker.deployment)
+
+
+def _static_side(
+    worker: Worker, evaluation: Evaluation, mode: Mode, loads: Sequence[Load], batches: Sequence[int], stride: int
+) -> Side:
+    """A worker that runs static batches, its coordinates added to the evaluation."""
+    coordinates = evaluation.add(worker)
+    variants = zip(under_loads(worker, loads), batches, strict=True)
+    sweeps = [plan_static_sweep(variant, mode, [batch], coordinates, stride) for variant, batch in variants]
+    prefills = [sweep.prefill for sweep in sweeps if sweep.prefill is not None]
+    decodes = [sweep.decode for sweep in sweeps if sweep.decode is not None]
+    places, weights = {}, np.zeros(0)
+    if prefills:
+        places |= {f"prefill_{name}": place_of([getattr(p, name) for p in prefills]) for name in ("rest", "attention")}
+    if decodes:
+        places["rest"] = place_of([decode.rest for decode in decodes])
+        lengths = ("attention", "other")
+        places |= {name: place_of([getattr(d, name) for d in decodes], SAMPLE_BUCKET) for name in lengths}
+        width = places["attention"].index.shape[1]
+        weights = np.stack([np.pad(decode.weights, (0, width - decode.weights.size)) for decode in decodes])
+    return side_of(worker, evaluation, loads, batches, places, weights)
+
+
+def _static_estimate(times: Times, side: Side, mode: Mode, correction: Any = 1.0) -> StaticEstimate:
+    """The estimate of a worker [variant], all its latencies times a correction."""
+    context_ms = generation_ms = jnp.zeros(side.batch.shape)
+    if mode != "static_gen":
+        context_ms = (side.ms(times, "prefill_rest") + side.ms(times, "prefill_attention"))[:, 0] * correction
+    if mode != "static_ctx":
+        steps = side.ms(times, "rest") + side.ms(times, "attention") + side.ms(times, "other")
+        generation_ms = jnp.sum(steps * side.weights, -1) * correction
+
+    def one(context_ms, generation_ms, batch, osl):
+        estimate = static_estimate(mode, context_ms, generation_ms, batch * side.dp, osl, side.pp)
+        return project(estimate, mode, osl, side.progress)
+
+    return jax.vmap(one)(context_ms, generation_ms, jnp.asarray(side.batch), jnp.asarray(side.osl))
+
+
+def _static_figures(times: Times, inputs: _StaticInputs, constants: Constants) -> Figures:
+    estimate = _static_estimate(times, inputs.side, inputs.mode)
+    return Figures(estimate.tokens_per_s, estimate.ttft_ms, estimate.tpot_ms)
+
+
+class _ReplicaInputs(eqx.Module):
+    """What the figures of a replica take.
+
+    Attributes:
+        prefill, decode: Its workers.
+        counts: How many of each.
+        handover: KV cache of a prompt relative to that of the point [variant].
+        queued: Whether TTFT counts the wait for a prefill worker.
+    """
+
+    prefill: Side
+    decode: Side
+    counts: WorkerCounts
+    handover: Any
+    queued: Any
+
+
+def disagg_sensitivities(
+    prefill: Worker, decode: Worker, batches: tuple[int, int], workers: tuple[int, int], stride: int, *, queued: bool
+) -> Sensitivities:
+    """What moves a disaggregated replica, its numbers of workers as they are.
+
+    Throughput is that of the slower side, and so is its slope; of equal sides the mean of both.
+
+    Args:
+        prefill, decode: The workers, each in one layout.
+        batches: Requests of one attention rank of each.
+        workers: Number of each.
+        stride: Decode steps that one evaluation prices.
+        queued: Whether TTFT counts the wait for a prefill worker, as a search does.
+    """
+    deployment, evaluation = prefill.deployment, Evaluation()
+    names = ("prefill_batch_size", "decode_batch_size")
+    near = Neighbours.of(deployment.load, dict(zip(names, batches, strict=True)))
+    sides = [
+        _static_side(worker, evaluation, mode, near.loads, near.batches[name], stride)
+        for worker, mode, name in zip((prefill, decode), ("static_ctx", "static_gen"), names, strict=True)
+    ]
+    cached = [prompt_kv_bytes(deployment.model, deployment.quantisation, deployment.backend, x) for x in near.loads]
+    counts = WorkerCounts(*(np.array(count) for count in (*workers, 0)))
+    handover = np.array(cached, np.float32) / np.float32(cached[0])
+    inputs = _ReplicaInputs(sides[0], sides[1], counts, handover, np.array(queued))
+    return sensitivities(Point(_replica_figures, inputs, near.steps, ("op", "disagg")), evaluation, deployment)
+
+
+def _replica_figures(times: Times, inputs: _ReplicaInputs, constants: Constants) -> Figures:
+    at, prefill, decode = constants.disagg, inputs.prefill, inputs.decode
+    correction = jnp.where(inputs.queued, at.ttft_correction, 1.0)
+    at = dataclasses.replace(at, ttft_correction=correction, handover_ms=at.handover_ms * inputs.handover)
+    before = _static_estimate(times, prefill, "static_ctx", at.prefill_latency_correction)
+    after = _static_estimate(times, decode, "static_gen", at.decode_latency_correction)
+    rates = Workers(before.seq_per_s, prefill.gpus), Workers(after.seq_per_s, decode.gpus)
+    estimate = disagg_estimate(*rates, inputs.counts, before.ttft_ms, after.tpot_ms, decode.osl, at, xp=jnp)
+    return Figures(estimate.tokens_per_s, estimate.ttft_ms, estimate.tpot_ms)
