@@ -2,6 +2,7 @@
 """Conversions: inside the package time is milliseconds and size is bytes."""
 
 MS_PER_S = 1e3
+S_PER_HOUR = 3600.0
 GB = 1e9
 GIB = 2**30
 MIB = 2**20

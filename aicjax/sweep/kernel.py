@@ -10,7 +10,6 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -227,9 +226,6 @@ def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corne
     found = Scan(by_row, PartitionSpec(None, ROWS), PartitionSpec(None, ROWS), PartitionSpec(None, ROWS))
     mesh = Mesh(np.array(devices), (ROWS,))
     return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(by_row, whole, whole), out_specs=found))
-
-
-looker = functools.partial(jax.jit, static_argnames="littles_law_cap")(look)
 
 
 def _fits(needs: StepNeeds, limits: StepLimits, place: int) -> Bool[Array, "row batch ctx"]:

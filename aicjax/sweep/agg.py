@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chunk of an in-flight batching sweep: every point scanned, the few that can still matter looked at, and kept."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
+
+from aicjax.sweep import kernel
+from aicjax.sweep.bounds import may_be_on_front, may_be_on_top
+from aicjax.sweep.cases import Case, Cases, rules_key
+from aicjax.sweep.groups import Groups
+from aicjax.sweep.kept import Kept, Points
+from aicjax.interp.counts import point_bucket
+from aicjax.serving.agg import AggEstimate
+from aicjax.sweep.kernel import BLOCK, MEASURES, Corners, Grid, Rows, Scan
+from aicjax.sweep.objectives import factor, measure, measures
+from aicjax.sweep.plan import GridPlan
+from aicjax.sweep.spec import SweepSpec
+
+ROWS_PER_DEVICE = {"cpu": 4}
+ROWS_PER_ACCELERATOR = 64
+LEAST_LOOKED_AT = 1 << 12
+Ints = NDArray[np.int64]
+
+_LOOK = functools.partial(jax.jit, static_argnames="littles_law_cap")(kernel.look)
+
+
+class _Facts(NamedTuple):
+    """What the host knows of each row of a chunk.
+
+    Attributes:
+        group: Its group [row].
+        first_point: Number of its first point [row].
+        factor: What its rate is worth, by objective [objective, row].
+    """
+
+    group: Ints
+    first_point: Ints
+    factor: NDArray[np.float64]
+
+    def groups(self) -> Iterator[tuple[int, Ints]]:
+        """Each group with its rows."""
+        for group in np.unique(self.group).tolist():
+            yield group, np.flatnonzero(self.group == group)
+
+
+class AggChunks:
+    """Does the chunks of one sweep on some devices."""
+
+    def __init__(self, spec: SweepSpec, cases: Cases, groups: Groups, devices: Sequence[jax.Device]):
+        self.spec, self.cases, self.groups, self.devices = spec, cases, groups, tuple(devices)
+        self.limits = np.array([[limit.ttft or np.inf, limit.tpot or np.inf] for limit in spec.limits], np.float32)
+        rows = ROWS_PER_DEVICE.get(devices[0].platform, ROWS_PER_ACCELERATOR)
+        self._rows_at_once = rows * len(self.devices)
+        self._spread = NamedSharding(Mesh(np.array(self.devices), (kernel.ROWS,)), PartitionSpec())
+
+    def keep(self, cases: Sequence[Case], plan: GridPlan, parts: Sequence[Rows], known: Kept) -> Kept:
+        """What a chunk adds to what is known.
+
+        Args:
+            cases: The cases of the chunk, all on one grid.
+            plan: The grid.
+            parts: Rows of each case.
+            known: What is kept of other chunks; what cannot beat it is left out.
+        """
+        rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        facts, kept = self._facts(cases, plan), Kept(self.spec.top_k)
+        capped = rules_key(self.cases.engines[cases[0].engine])[1]
+        scan = self._scan(plan.grid, rows, capped)
+        self._count(kept, plan, facts, scan)
+        self._look(kept, known, plan, rows, facts, self._promising(facts, scan, known), capped)
+        return kept
+
+    def _facts(self, cases: Sequence[Case], plan: GridPlan) -> _Facts:
+        groups, first, factors = [], [], []
+        for case in cases:
+            worker = self.cases.engines[case.engine].workers["agg"]
+            gpus = np.array([layout.gpus for layout in worker.layouts])
+            tokens = max(case.workload.osl - 1, 1)
+            groups.append(np.full(case.layouts, self.groups.of_case[case.first_point]))
+            first.append(case.first_point + plan.points * np.arange(case.layouts))
+            system = worker.deployment.system
+            factors.append([factor(name, self.spec, system, gpus, tokens) for name in self.spec.objectives])
+        return _Facts(np.concatenate(groups), np.concatenate(first), np.concatenate(factors, axis=1))
+
+    def _scan(self, grid: Grid, rows: Rows, capped: bool) -> Scan:
+        """Scan of all rows, numpy."""
+        run = kernel.scanner(
+            self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped
+        )
+        grid = jax.device_put(grid, self._spread)
+        count, step = len(rows.replicas), self._rows_at_once
+        found = [run(_slice(rows, start, step), grid, self.limits) for start in range(0, count, step)]
+        host: list[Scan] = jax.device_get(found)
+
+        def row_first(*leaves: NDArray) -> NDArray:
+            return np.concatenate(leaves)[:count]
+
+        def limits_first(*leaves: NDArray) -> NDArray:
+            return np.concatenate(leaves, axis=1)[:, :count]
+
+        by_limits = jax.tree.map(limits_first, *(part[1:] for part in host))
+        return Scan(row_first(*(part.lost for part in host)), *by_limits)
+
+    def _count(self, kept: Kept, plan: GridPlan, facts: _Facts, scan: Scan) -> None:
+        for group, rows in facts.groups():
+            shared = [len(rows) * plan.points, len(rows) * (plan.points - plan.inside), *scan.lost[rows].sum(axis=0)]
+            for limits, met in enumerate(scan.met[:, rows].sum(axis=1)):
+                kept.count((group, limits), np.array([*shared, *met], np.int64))
+
+    def _promising(self, facts: _Facts, scan: Scan, known: Kept) -> NDArray[np.bool_]:
+        """Blocks [row, block, ctx] that can hold something to keep."""
+        promising = np.zeros(scan.best[measures(self.spec)[0]].shape[1:], bool)
+        for group, rows in facts.groups():
+            for limits in range(len(self.limits)):
+                for place, name in enumerate(self.spec.objectives):
+                    best = scan.best[measure(name)][limits, rows] * facts.factor[place, rows, None, None]
+                    threshold = known.threshold((group, limits, place))
+                    promising[rows] |= may_be_on_top(best, self.spec.top_k, threshold)
+                if scan.corners is not None:
+                    corners = Corners(*(edge[limits, rows] for edge in scan.corners))
+                    worth = facts.factor[0, rows, None, None]
+                    samples = (corners.sample_tpot_ms, corners.sample_seq_per_s * worth)
+                    points = known.with_front((group, limits), *samples)
+                    promising[rows] |= may_be_on_front(corners.tpot_ms, corners.seq_per_s * worth, *points)
+        return promising
+
+    def _look(
+        self, kept: Kept, known: Kept, plan: GridPlan, rows: Rows, facts: _Facts, promising: NDArray[np.bool_], capped: bool
+    ) -> None:
+        """Evaluates the points of the promising blocks and keeps the best of them."""
+        row, block, ctx = np.nonzero(promising)
+        batch = block[:, None] * BLOCK + np.arange(BLOCK)
+        there = (batch < plan.batches) & (ctx < plan.budgets)[:, None]
+        row, ctx = (np.broadcast_to(index[:, None], batch.shape)[there] for index in (row, ctx))
+        batch = batch[there]
+        found, fits = _looked_at(plan.grid, rows, row, batch, ctx, capped)
+        number = facts.first_point[row] + batch * plan.budgets + ctx
+        points = Points(number, found.seq_per_s, found.ttft_ms, found.tpot_ms, found.request_latency_ms, found.seq_per_s)
+        for group in np.unique(facts.group[row]).tolist():
+            of_group = fits & (facts.group[row] == group)
+            for limits, (ttft_ms, tpot_ms) in enumerate(self.limits):
+                fast = of_group & (found.ttft_ms <= ttft_ms)
+                within = np.flatnonzero(fast & (found.tpot_ms <= tpot_ms))
+                for place, name in enumerate(self.spec.objectives):
+                    key = (group, limits, place)
+                    value = MEASURES[measure(name)](found)[within] * facts.factor[place, row[within]]
+                    best = may_be_on_top(value, self.spec.top_k, known.threshold(key))
+                    if best.any():
+                        kept.offer(key, points.take(within[best])._replace(value=value[best]))
+                if self.spec.pareto and fast.any():
+                    fast = np.flatnonzero(fast)
+                    value = found.seq_per_s[fast] * facts.factor[0, row[fast]]
+                    front = may_be_on_front(found.tpot_ms[fast], value, found.tpot_ms[fast], value)
+                    kept.offer_front((group, limits), points.take(fast[front])._replace(value=value[front]))
+
+
+def _looked_at(
+    grid: Grid, rows: Rows, row: Ints, batch: Ints, ctx: Ints, capped: bool
+) -> tuple[AggEstimate, NDArray[np.bool_]]:
+    """Estimates of single points, float64, and whether they fit and have data; TPOT is 0 for one output token."""
+    size = max(LEAST_LOOKED_AT, 1 << (len(row) - 1).bit_length())
+    where = (np.pad(index.astype(np.int32), (0, size - len(row))) for index in (row, batch, ctx))
+    found, fits = jax.device_get(_LOOK(_slice(rows, 0, point_bucket(len(rows.replicas))), grid, *where, littles_law_cap=capped))
+    found = AggEstimate(*(values[: len(row)].astype(np.float64) for values in found))
+    if grid.osl == 1:
+        found = found._replace(tpot_ms=np.zeros(len(row)))
+    return found, fits[: len(row)] & np.isfinite(found.request_latency_ms)
+
+
+def _slice(rows: Rows, start: int, count: int) -> Rows:
+    """Some successive rows, the last repeated where there are fewer."""
+    at = np.minimum(np.arange(start, start + count), len(rows.replicas) - 1)
+    return jax.tree.map(lambda leaf: leaf[at], rows)
