@@ -18,7 +18,8 @@ FLOORS = (
     ("models",),
     ("forward",),
     ("serving",),
-    ("explore", "calibrate", "fleet"),
+    ("explore",),
+    ("sweeps", "calibrate", "fleet"),
     ("report", "deploy"),
     ("cli",),
     ("__init__", "__main__"),
@@ -32,6 +33,7 @@ HOST_ONLY = (
     "report/",
     "deploy/",
     "explore/request.py",
+    "sweeps/spec.py",
     "compat.py",
     "__init__.py",
 )

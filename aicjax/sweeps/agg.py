@@ -10,21 +10,22 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from aicjax.sweep import kernel
-from aicjax.sweep.bounds import may_be_on_front, may_be_on_top
-from aicjax.sweep.cases import Case, Cases, rules_key
-from aicjax.sweep.groups import Groups
-from aicjax.sweep.kept import Kept, Points
 from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggEstimate
-from aicjax.sweep.kernel import BLOCK, MEASURES, Corners, Grid, Rows, Scan
-from aicjax.sweep.objectives import factor, measure, measures
-from aicjax.sweep.plan import GridPlan
-from aicjax.sweep.spec import SweepSpec
+from aicjax.sweeps import kernel
+from aicjax.sweeps.bounds import may_be_on_front, may_be_on_top
+from aicjax.sweeps.cases import Case, Cases, in_chunks, rules_key
+from aicjax.sweeps.groups import Groups
+from aicjax.sweeps.kept import Kept, Points
+from aicjax.sweeps.kernel import BLOCK, MEASURES, Corners, Grid, Rows, Scan
+from aicjax.sweeps.objectives import factor, measure, measures
+from aicjax.sweeps.plan import GridPlan
+from aicjax.sweeps.prepare import Preparation
+from aicjax.sweeps.spec import SweepSpec
 
 ROWS_PER_DEVICE = {"cpu": 4}
 ROWS_PER_ACCELERATOR = 64
-LEAST_LOOKED_AT = 1 << 12
+LOOKED_AT_ONCE = 1 << 14
 Ints = NDArray[np.int64]
 
 _LOOK = functools.partial(jax.jit, static_argnames="littles_law_cap")(kernel.look)
@@ -49,25 +50,34 @@ class _Facts(NamedTuple):
             yield group, np.flatnonzero(self.group == group)
 
 
-class AggChunks:
-    """Does the chunks of one sweep on some devices."""
+class AggWork:
+    """The chunks of an in-flight batching sweep, done on some devices; `prepare` may be called by several threads."""
 
     def __init__(self, spec: SweepSpec, cases: Cases, groups: Groups, devices: Sequence[jax.Device]):
         self.spec, self.cases, self.groups, self.devices = spec, cases, groups, tuple(devices)
+        self._preparation = Preparation(spec, cases)
         self.limits = np.array([[limit.ttft or np.inf, limit.tpot or np.inf] for limit in spec.limits], np.float32)
         rows = ROWS_PER_DEVICE.get(devices[0].platform, ROWS_PER_ACCELERATOR)
         self._rows_at_once = rows * len(self.devices)
         self._spread = NamedSharding(Mesh(np.array(self.devices), (kernel.ROWS,)), PartitionSpec())
 
-    def keep(self, cases: Sequence[Case], plan: GridPlan, parts: Sequence[Rows], known: Kept) -> Kept:
+    def chunks(self) -> list[tuple[Case, ...]]:
+        """The chunks: successive cases on one grid."""
+        return in_chunks(self.cases.cases, self._preparation.grid_key)
+
+    def prepare(self, case: Case) -> Rows:
+        """Step times and memory of a case."""
+        return self._preparation.rows(case)
+
+    def keep(self, chunk: Sequence[Case], parts: Sequence[Rows], known: Kept) -> Kept:
         """What a chunk adds to what is known.
 
         Args:
-            cases: The cases of the chunk, all on one grid.
-            plan: The grid.
-            parts: Rows of each case.
+            chunk: Its cases.
+            parts: What `prepare` made of each.
             known: What is kept of other chunks; what cannot beat it is left out.
         """
+        plan, cases = self._preparation.grid(chunk[0]), chunk
         rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         facts, kept = self._facts(cases, plan), Kept(self.spec.top_k)
         capped = rules_key(self.cases.engines[cases[0].engine])[1]
@@ -90,9 +100,7 @@ class AggChunks:
 
     def _scan(self, grid: Grid, rows: Rows, capped: bool) -> Scan:
         """Scan of all rows, numpy."""
-        run = kernel.scanner(
-            self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped
-        )
+        run = kernel.scanner(self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped)
         grid = jax.device_put(grid, self._spread)
         count, step = len(rows.replicas), self._rows_at_once
         found = [run(_slice(rows, start, step), grid, self.limits) for start in range(0, count, step)]
@@ -131,7 +139,14 @@ class AggChunks:
         return promising
 
     def _look(
-        self, kept: Kept, known: Kept, plan: GridPlan, rows: Rows, facts: _Facts, promising: NDArray[np.bool_], capped: bool
+        self,
+        kept: Kept,
+        known: Kept,
+        plan: GridPlan,
+        rows: Rows,
+        facts: _Facts,
+        promising: NDArray[np.bool_],
+        capped: bool,
     ) -> None:
         """Evaluates the points of the promising blocks and keeps the best of them."""
         row, block, ctx = np.nonzero(promising)
@@ -141,7 +156,9 @@ class AggChunks:
         batch = batch[there]
         found, fits = _looked_at(plan.grid, rows, row, batch, ctx, capped)
         number = facts.first_point[row] + batch * plan.budgets + ctx
-        points = Points(number, found.seq_per_s, found.ttft_ms, found.tpot_ms, found.request_latency_ms, found.seq_per_s)
+        points = Points(
+            number, found.seq_per_s, found.ttft_ms, found.tpot_ms, found.request_latency_ms, found.seq_per_s
+        )
         for group in np.unique(facts.group[row]).tolist():
             of_group = fits & (facts.group[row] == group)
             for limits, (ttft_ms, tpot_ms) in enumerate(self.limits):
@@ -164,13 +181,20 @@ def _looked_at(
     grid: Grid, rows: Rows, row: Ints, batch: Ints, ctx: Ints, capped: bool
 ) -> tuple[AggEstimate, NDArray[np.bool_]]:
     """Estimates of single points, float64, and whether they fit and have data; TPOT is 0 for one output token."""
-    size = max(LEAST_LOOKED_AT, 1 << (len(row) - 1).bit_length())
-    where = (np.pad(index.astype(np.int32), (0, size - len(row))) for index in (row, batch, ctx))
-    found, fits = jax.device_get(_LOOK(_slice(rows, 0, point_bucket(len(rows.replicas))), grid, *where, littles_law_cap=capped))
-    found = AggEstimate(*(values[: len(row)].astype(np.float64) for values in found))
+    rows = _slice(rows, 0, point_bucket(len(rows.replicas)))
+    found = []
+    for start in range(0, len(row), LOOKED_AT_ONCE):
+        where = (index[start : start + LOOKED_AT_ONCE].astype(np.int32) for index in (row, batch, ctx))
+        where = (np.pad(index, (0, LOOKED_AT_ONCE - len(index))) for index in where)
+        found.append(_LOOK(rows, grid, *where, littles_law_cap=capped))
+    if not found:
+        none = np.zeros(0)
+        return AggEstimate(none, none, none, none), np.zeros(0, bool)
+    found, fits = jax.tree.map(lambda *parts: np.concatenate(parts)[: len(row)], *jax.device_get(found))
+    found = AggEstimate(*(values.astype(np.float64) for values in found))
     if grid.osl == 1:
         found = found._replace(tpot_ms=np.zeros(len(row)))
-    return found, fits[: len(row)] & np.isfinite(found.request_latency_ms)
+    return found, fits & np.isfinite(found.request_latency_ms)
 
 
 def _slice(rows: Rows, start: int, count: int) -> Rows:

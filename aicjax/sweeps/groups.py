@@ -3,8 +3,8 @@
 
 from collections.abc import Callable, Mapping
 
-from aicjax.sweep.cases import Case, Cases
-from aicjax.sweep.spec import SweepSpec
+from aicjax.sweeps.cases import Case, Cases
+from aicjax.sweeps.spec import SweepSpec
 
 GroupName = tuple[tuple[str, str | float | None], ...]
 

@@ -12,10 +12,10 @@ import numpy as np
 from aicjax.explore.evaluation import bind_layouts
 from aicjax.explore.roles import Worker
 from aicjax.forward.bound import BoundModel
-from aicjax.sweep.cases import ENGINES_AT_ONCE, Case, Cases, request_of, rules_key
-from aicjax.sweep.kernel import Rows
-from aicjax.sweep.plan import GridPlan, plan_grid
-from aicjax.sweep.spec import SweepSpec
+from aicjax.sweeps.cases import ENGINES_AT_ONCE, Case, Cases, request_of, rules_key
+from aicjax.sweeps.kernel import Rows
+from aicjax.sweeps.plan import GridPlan, plan_grid
+from aicjax.sweeps.spec import SweepSpec
 
 GRIDS_AT_ONCE = 4
 Value = TypeVar("Value")
@@ -52,10 +52,15 @@ class Preparation:
         self._bound: Newest[BoundModel] = Newest(2 * ENGINES_AT_ONCE)
         self._plans: Newest[GridPlan] = Newest(GRIDS_AT_ONCE)
 
+    def grid_key(self, case: Case) -> Hashable:
+        """What cases on the same grid share."""
+        return case.workload, case.batches, rules_key(self.cases.engines[case.engine])
+
     def grid(self, case: Case) -> GridPlan:
         """The grid of a case, on the device."""
-        key = (case.workload, case.batches, rules_key(self.cases.engines[case.engine]))
-        return self._plans.get(key, lambda: plan_grid(self._worker(case), case.batches, self.spec.ctx_tokens))
+        return self._plans.get(
+            self.grid_key(case), lambda: plan_grid(self._worker(case), case.batches, self.spec.ctx_tokens)
+        )
 
     def rows(self, case: Case) -> Rows:
         """Its layouts, one row each, numpy."""

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from aicjax._units import S_PER_HOUR
 from aicjax.hardware import System
-from aicjax.sweep.spec import OBJECTIVES, SweepSpec
+from aicjax.sweeps.spec import OBJECTIVES, SweepSpec
 
 RATE = "seq_per_s"
 

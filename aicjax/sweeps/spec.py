@@ -149,9 +149,7 @@ class SweepSpec(_Part):
     decode_workers: Count = 32
     isl: Counts = (4000,)
     osl: Counts = (1000,)
-    prefix: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), BeforeValidator(_listed)
-    ] = (0,)
+    prefix: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), BeforeValidator(_listed)] = (0,)
     drafts: Annotated[tuple[Drafts, ...], Field(min_length=1), BeforeValidator(_listed)] = (Drafts(),)
     limits: Annotated[tuple[Limits, ...], Field(min_length=1), BeforeValidator(_listed)] = (Limits(),)
     memory_fraction: Annotated[
@@ -197,7 +195,9 @@ class SweepSpec(_Part):
     ) -> SearchRequest:
         """One combination of the axes as a search would state it; refused as a search would refuse it."""
         sides = ("agg",) if self.serving_mode == "agg" else ("prefill", "decode")
-        lists = {f"{side}_{axis}_candidates": values for side in sides for axis, values in self.parallel.items()}
+        lists: dict[str, Any] = {
+            f"{side}_{axis}_candidates": values for side in sides for axis, values in self.parallel.items()
+        }
         return SearchRequest(
             model_path=model,
             system=system,

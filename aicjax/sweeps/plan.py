@@ -17,7 +17,7 @@ from aicjax.forward.steps import StepQueries
 from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggCurves, AggGather
 from aicjax.serving.coordinates import Coordinates, Places
-from aicjax.sweep.kernel import BLOCK, Grid, StepLimits, StepNeeds
+from aicjax.sweeps.kernel import BLOCK, Grid, StepLimits, StepNeeds
 
 CTX_PAD = 16
 

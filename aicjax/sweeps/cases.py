@@ -2,7 +2,7 @@
 """What a sweep evaluates, and in which order: every combination of its axes, in every layout."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,9 +12,10 @@ from aicjax.explore.request import SearchRequest
 from aicjax.explore.roles import Worker, resolve_load
 from aicjax.explore.space import Role
 from aicjax.explore.task import Budget, role_space
-from aicjax.sweep.spec import Drafts, SweepSpec, Workload
+from aicjax.sweeps.spec import Drafts, SweepSpec, Workload
 
 ENGINES_AT_ONCE = 64  # whose bound models are held, so that each is bound once for all workloads
+CHUNK_POINTS = 1 << 23  # done together: what an interruption can lose
 PLAN_POINTS = 1 << 19  # of one layout, planned at once: batches are split into blocks, which changes no answer
 
 
@@ -123,6 +124,20 @@ def enumerate_cases(spec: SweepSpec) -> Cases:
         assert first_error is not None
         raise first_error
     return Cases(tuple(engines), tuple(_cases(spec, engines)), tuple(refused))
+
+
+def in_chunks(cases: Sequence[Case], key: Callable[[Case], Hashable]) -> list[tuple[Case, ...]]:
+    """Successive cases with the same key in chunks of at least `CHUNK_POINTS` points, where there are as many."""
+    chunks: list[list[Case]] = []
+    for _, together in itertools.groupby(cases, key):
+        points = CHUNK_POINTS
+        for case in together:
+            if points >= CHUNK_POINTS:
+                chunks.append([])
+                points = 0
+            chunks[-1].append(case)
+            points += case.points
+    return [tuple(chunk) for chunk in chunks]
 
 
 def request_of(spec: SweepSpec, name: EngineName, workload: Workload) -> SearchRequest:
