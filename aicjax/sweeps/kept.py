@@ -55,6 +55,11 @@ class Points(NamedTuple):
         return ordered.take(front_rows(ordered.tpot_ms, ordered.value, maximize_x=False))
 
 
+def no_points() -> Points:
+    """No points."""
+    return Points(np.zeros(0, np.int64), *np.zeros((len(Points._fields) - 1, 0)))
+
+
 def joined(parts: list[Points]) -> Points:
     """The points of all parts."""
     return Points(*(np.concatenate(values) for values in zip(*parts, strict=True)))
