@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from aicjax.explore.frame import Frame
 from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggEstimate
 from aicjax.sweeps import kernel
@@ -21,6 +22,7 @@ from aicjax.sweeps.kernel import BLOCK, MEASURES, Corners, Grid, Rows, Scan
 from aicjax.sweeps.objectives import factor, measure, measures
 from aicjax.sweeps.plan import GridPlan
 from aicjax.sweeps.prepare import Preparation
+from aicjax.sweeps.rows import agg_rows
 from aicjax.sweeps.spec import SweepSpec
 
 ROWS_PER_DEVICE = {"cpu": 4}
@@ -68,6 +70,10 @@ class AggWork:
     def prepare(self, case: Case) -> Rows:
         """Step times and memory of a case."""
         return self._preparation.rows(case)
+
+    def describe(self, points: Points) -> Frame:
+        """Rows of points."""
+        return agg_rows(self.spec, self.cases, points)
 
     def keep(self, chunk: Sequence[Case], parts: Sequence[Rows], known: Kept) -> Kept:
         """What a chunk adds to what is known.
@@ -126,10 +132,11 @@ class AggWork:
         promising = np.zeros(scan.best[measures(self.spec)[0]].shape[1:], bool)
         for group, rows in facts.groups():
             for limits in range(len(self.limits)):
+                sought = self.spec.top_k + int(scan.doubtful[limits, rows].sum())
                 for place, name in enumerate(self.spec.objectives):
                     best = scan.best[measure(name)][limits, rows] * facts.factor[place, rows, None, None]
                     threshold = known.threshold((group, limits, place))
-                    promising[rows] |= may_be_on_top(best, self.spec.top_k, threshold)
+                    promising[rows] |= may_be_on_top(best, sought, threshold)
                 if scan.corners is not None:
                     corners = Corners(*(edge[limits, rows] for edge in scan.corners))
                     worth = facts.factor[0, rows, None, None]
