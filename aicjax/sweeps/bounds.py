@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which blocks of points can still hold one of the best points, or one of the Pareto front, by bounds alone."""
+"""Which blocks of points can still hold one of the best points, or one of the Pareto front, by bounds alone.
+
+Bounds of blocks and estimates of points come from different compiled programs, which round differently. A bound is
+therefore taken as `SLACK` better than it says: what is left out is worse whatever else is known, so that neither the
+order of the chunks nor an interruption changes an answer.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
+SLACK = 1e-5  # relative; the programs differ by 1e-7
 _BIN_SHIFT = 15  # of the bits of a float32: 256 bins an octave
 _BINS = (np.float32(np.inf).view(np.int32) >> _BIN_SHIFT) + 1
 
 Mask = NDArray[np.bool_]
-Bounds = NDArray[np.float32]
+Bounds = NDArray[np.floating]
 
 
 def may_be_on_top(best: NDArray[np.float64], count: int, threshold: float) -> Mask:
@@ -23,7 +29,7 @@ def may_be_on_top(best: NDArray[np.float64], count: int, threshold: float) -> Ma
     """
     if best.size > count:
         threshold = max(threshold, np.partition(best, -count, axis=None)[-count])
-    return (best >= threshold) & (best > -np.inf)
+    return (_better(best) >= threshold) & (best > -np.inf)
 
 
 def may_be_on_front(least_ms: Bounds, height: Bounds, point_ms: Bounds, point_height: Bounds) -> Mask:
@@ -35,12 +41,17 @@ def may_be_on_front(least_ms: Bounds, height: Bounds, point_ms: Bounds, point_he
         least_ms, height: Least TPOT and greatest height of each block; inf and -inf where no point counts.
         point_ms, point_height: Points that are there, of these blocks or others.
     """
-    steps = np.full(_BINS + 1, -np.inf, np.float32)
+    steps = np.full(_BINS + 1, -np.inf)
     np.maximum.at(steps, _bin(point_ms) + 1, point_height)
-    beaten = np.maximum.accumulate(steps)[_bin(least_ms)]
-    return (height > beaten) & np.isfinite(least_ms)
+    beaten = np.maximum.accumulate(steps)[_bin(-_better(-least_ms))]
+    return (_better(height) > beaten) & np.isfinite(least_ms)
+
+
+def _better(values: NDArray) -> NDArray:
+    """Values, of which more is better, with the slack; infinite ones stay."""
+    return values * (1 + SLACK * np.sign(values))
 
 
 def _bin(values_ms: Bounds) -> NDArray[np.int32]:
-    """Bin of positive float32 numbers, ascending with them."""
-    return np.ascontiguousarray(values_ms, np.float32).view(np.int32) >> _BIN_SHIFT
+    """Bin of numbers that are not negative, ascending with them."""
+    return np.abs(np.ascontiguousarray(values_ms, np.float32)).view(np.int32) >> _BIN_SHIFT

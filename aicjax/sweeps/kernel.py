@@ -27,9 +27,10 @@ from aicjax.serving.agg import (
     config_points,
     mixed_step_ms,
 )
+from aicjax.sweeps.bounds import SLACK
 
 BLOCK = 16
-COUNT_BITS = 10  # of each of three counts packed into one integer while a block is summed
+COUNT_BITS = 7  # of each of up to four counts packed into one integer while a block is summed
 ROWS = "rows"
 AnyArray = Array | np.ndarray
 
@@ -93,8 +94,8 @@ class Corners(NamedTuple):
     """What bounds the Pareto front of a block, of points within the TTFT limit; worst values where there is none.
 
     Attributes:
-        tpot_ms, seq_per_s: The least TPOT and the greatest rate, of different points mostly.
-        sample_tpot_ms, sample_seq_per_s: One point of the block.
+        tpot_ms, seq_per_s: The least TPOT and the greatest rate, of different points mostly; within the slack, too.
+        sample_tpot_ms, sample_seq_per_s: One point of the block; surely within the limit.
     """
 
     tpot_ms: Float[Array, "..."]
@@ -109,12 +110,14 @@ class Scan(NamedTuple):
     Attributes:
         lost: Points without data, without room for everything, and without room for the KV cache.
         met: Points that fit and meet both limits, that on TTFT, and that on TPOT.
-        best: Best value of each measure within both limits, greater is better; -inf where there is none.
+        doubtful: Points within `SLACK` of a limit, which another program may judge otherwise.
+        best: Best value of each measure within both limits and the slack, greater is better; -inf where there is none.
         corners: Bounds of the Pareto front; None if not asked for.
     """
 
     lost: Int[Array, "row three"]
     met: Int[Array, "limits row three"]
+    doubtful: Int[Array, "limits row"]
     best: dict[str, Float[Array, "limits row block ctx"]]
     corners: Corners | None
 
@@ -160,14 +163,23 @@ def scan(
     valid = known & at_all & cached
     lost = _counts(grid.needs.inside & ~known, known & ~at_all, known & at_all & ~cached)
 
-    def within(limit: Float[Array, " two"]) -> tuple[Int[Array, "row three"], dict[str, Array], Corners | None]:
-        fast, quick = valid & (found.ttft_ms <= limit[0]), valid & (found.tpot_ms <= limit[1])
-        best = {name: _best(jnp.where(fast & quick, MEASURES[name](found), -jnp.inf)) for name in measures}
+    def within(limit: Float[Array, " two"]) -> tuple[Array, Array, dict[str, Array], Corners | None]:
+        fast, quick = _meet(found, limit)
+        surely_fast, surely_quick = _meet(found, limit * (1 - SLACK))
+        maybe_fast, maybe_quick = _meet(found, limit * (1 + SLACK))
+        maybe = valid & maybe_fast & maybe_quick
+        counts = _counts(valid & fast & quick, valid & fast, valid & quick, maybe & ~(surely_fast & surely_quick))
+        best = {name: _best(jnp.where(maybe, MEASURES[name](found), -jnp.inf)) for name in measures}
         edges = None
         if corners:
-            tpot_ms, seq_per_s = jnp.where(fast, found.tpot_ms, jnp.inf), jnp.where(fast, found.seq_per_s, -jnp.inf)
-            edges = Corners(-_best(-tpot_ms), _best(seq_per_s), tpot_ms[:, ::BLOCK], seq_per_s[:, ::BLOCK])
-        return _counts(fast & quick, fast, quick), best, edges
+            bounded, sample = valid & maybe_fast, (valid & surely_fast)[:, ::BLOCK]
+            edges = Corners(
+                -_best(jnp.where(bounded, -found.tpot_ms, -jnp.inf)),
+                _best(jnp.where(bounded, found.seq_per_s, -jnp.inf)),
+                jnp.where(sample, found.tpot_ms[:, ::BLOCK], jnp.inf),
+                jnp.where(sample, found.seq_per_s[:, ::BLOCK], -jnp.inf),
+            )
+        return counts[:, :3], counts[:, 3], best, edges
 
     return Scan(lost, *jax.lax.map(within, jnp.asarray(limits)))
 
@@ -223,9 +235,14 @@ def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corne
     """
     by_row, whole = PartitionSpec(ROWS), PartitionSpec()
     body = functools.partial(scan, measures=measures, corners=corners, littles_law_cap=littles_law_cap)
-    found = Scan(by_row, PartitionSpec(None, ROWS), PartitionSpec(None, ROWS), PartitionSpec(None, ROWS))
+    found = Scan(by_row, *(PartitionSpec(None, ROWS) for _ in range(4)))
     mesh = Mesh(np.array(devices), (ROWS,))
     return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(by_row, whole, whole), out_specs=found))
+
+
+def _meet(found: AggEstimate, limit: Float[Array, " two"]) -> tuple[Array, Array]:
+    """Which points meet the limit on TTFT, and that on TPOT."""
+    return jnp.asarray(found.ttft_ms) <= limit[0], jnp.asarray(found.tpot_ms) <= limit[1]
 
 
 def _fits(needs: StepNeeds, limits: StepLimits, place: int) -> Bool[Array, "row batch ctx"]:
@@ -244,8 +261,8 @@ def _best(values: Float[Array, "row batch ctx"]) -> Float[Array, "row block ctx"
     return _blocks(values).max(axis=2)
 
 
-def _counts(*masks: Bool[Array, "row batch ctx"]) -> Int[Array, "row three"]:
-    """How often each of three masks holds, in one pass over the points."""
+def _counts(*masks: Bool[Array, "row batch ctx"]) -> Int[Array, "row mask"]:
+    """How often each of a few masks holds, in one pass over the points."""
     packed = sum(mask.astype(jnp.int32) << (COUNT_BITS * place) for place, mask in enumerate(masks))
     blocks = _blocks(packed).sum(axis=2)
     field = (1 << COUNT_BITS) - 1
