@@ -3,7 +3,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -29,6 +29,7 @@ ROWS_PER_DEVICE = {"cpu": 4}
 ROWS_PER_ACCELERATOR = 64
 LOOKED_AT_ONCE = 1 << 14
 Ints = NDArray[np.int64]
+Tree = TypeVar("Tree")
 
 _LOOK = functools.partial(jax.jit, static_argnames="littles_law_cap")(kernel.look)
 
@@ -87,7 +88,7 @@ class AggWork:
         rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         facts, kept = self._facts(cases, plan), Kept(self.spec.top_k)
         capped = rules_key(self.cases.engines[cases[0].engine])[1]
-        scan = self._scan(plan.grid, rows, capped)
+        scan = self._scan(plan.grid, rows, facts, capped)
         self._count(kept, plan, facts, scan)
         self._look(kept, known, plan, rows, facts, self._promising(facts, scan, known), capped)
         return kept
@@ -104,12 +105,14 @@ class AggWork:
             factors.append([factor(name, self.spec, system, gpus, tokens) for name in self.spec.objectives])
         return _Facts(np.concatenate(groups), np.concatenate(first), np.concatenate(factors, axis=1))
 
-    def _scan(self, grid: Grid, rows: Rows, capped: bool) -> Scan:
+    def _scan(self, grid: Grid, rows: Rows, facts: _Facts, capped: bool) -> Scan:
         """Scan of all rows, numpy."""
         run = kernel.scanner(self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped)
         grid = jax.device_put(grid, self._spread)
         count, step = len(rows.replicas), self._rows_at_once
-        found = [run(_slice(rows, start, step), grid, self.limits) for start in range(0, count, step)]
+        whole = rows, facts.factor[0].astype(np.float32) if self.spec.histogram else None
+        parts = (_slice(whole, start, step, count) for start in range(0, count, step))
+        found = [run(part, grid, self.limits, worth) for part, worth in parts]
         host: list[Scan] = jax.device_get(found)
 
         def row_first(*leaves: NDArray) -> NDArray:
@@ -126,6 +129,8 @@ class AggWork:
             shared = [len(rows) * plan.points, len(rows) * (plan.points - plan.inside), *scan.lost[rows].sum(axis=0)]
             for limits, met in enumerate(scan.met[:, rows].sum(axis=1)):
                 kept.count((group, limits), np.array([*shared, *met], np.int64))
+                if scan.bins is not None:
+                    kept.tally((group, limits), scan.bins[limits, rows].sum(axis=0, dtype=np.int64))
 
     def _promising(self, facts: _Facts, scan: Scan, known: Kept) -> NDArray[np.bool_]:
         """Blocks [row, block, ctx] that can hold something to keep."""
@@ -188,7 +193,8 @@ def _looked_at(
     grid: Grid, rows: Rows, row: Ints, batch: Ints, ctx: Ints, capped: bool
 ) -> tuple[AggEstimate, NDArray[np.bool_]]:
     """Estimates of single points, float64, and whether they fit and have data; TPOT is 0 for one output token."""
-    rows = _slice(rows, 0, point_bucket(len(rows.replicas)))
+    count = len(rows.replicas)
+    rows = _slice(rows, 0, point_bucket(count), count)
     found = []
     for start in range(0, len(row), LOOKED_AT_ONCE):
         where = (index[start : start + LOOKED_AT_ONCE].astype(np.int32) for index in (row, batch, ctx))
@@ -204,7 +210,7 @@ def _looked_at(
     return found, fits & np.isfinite(found.request_latency_ms)
 
 
-def _slice(rows: Rows, start: int, count: int) -> Rows:
-    """Some successive rows, the last repeated where there are fewer."""
-    at = np.minimum(np.arange(start, start + count), len(rows.replicas) - 1)
-    return jax.tree.map(lambda leaf: leaf[at], rows)
+def _slice(parts: Tree, start: int, size: int, count: int) -> Tree:
+    """Some successive rows of the arrays of a tree, of `count` rows each; the last is repeated beyond the end."""
+    at = np.minimum(np.arange(start, start + size), count - 1)
+    return jax.tree.map(lambda leaf: leaf[at], parts)

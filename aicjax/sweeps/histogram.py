@@ -4,7 +4,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import NDArray
 
 _STEP_BITS = 3  # 8 bins an octave
@@ -18,6 +18,14 @@ def bin_of(values: Float[Array, "..."]) -> Int[Array, "..."]:
     """Bin of positive float32 numbers; numbers outside the range are in the first and in the last."""
     bits = jax.lax.bitcast_convert_type(values, jnp.int32)
     return jnp.clip((bits >> _SHIFT) - _FIRST, 0, BINS - 1)
+
+
+def tally(bins: Int[Array, "row batch ctx"], counted: Bool[Array, "row batch ctx"]) -> Int[Array, "row bin"]:
+    """How many of the counted points are in each bin."""
+    rows, others = bins.shape[0], BINS  # what is not counted has a place of its own
+    place = jnp.where(counted, bins, others) + (others + 1) * jnp.arange(rows)[:, None, None]
+    counts = jnp.zeros(rows * (others + 1), jnp.int32).at[place.ravel()].add(1, mode="promise_in_bounds")
+    return counts.reshape(rows, -1)[:, :BINS]
 
 
 def edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -28,6 +28,7 @@ from aicjax.serving.agg import (
     mixed_step_ms,
 )
 from aicjax.sweeps.bounds import SLACK
+from aicjax.sweeps.histogram import bin_of, tally
 
 BLOCK = 16
 COUNT_BITS = 7  # of each of up to four counts packed into one integer while a block is summed
@@ -113,6 +114,7 @@ class Scan(NamedTuple):
         doubtful: Points within `SLACK` of a limit, which another program may judge otherwise.
         best: Best value of each measure within both limits and the slack, greater is better; -inf where there is none.
         corners: Bounds of the Pareto front; None if not asked for.
+        bins: Points within both limits by `histogram.bin_of` the first measure; None if not asked for.
     """
 
     lost: Int[Array, "row three"]
@@ -120,6 +122,7 @@ class Scan(NamedTuple):
     doubtful: Int[Array, "limits row"]
     best: dict[str, Float[Array, "limits row block ctx"]]
     corners: Corners | None
+    bins: Int[Array, "limits row bin"] | None
 
 
 MEASURES = {  # of a point, greater is better
@@ -134,6 +137,7 @@ def scan(
     rows: Rows,
     grid: Grid,
     limits: Float[AnyArray, "limits two"],
+    worth: Float[AnyArray, " row"] | None,
     *,
     measures: Sequence[str],
     corners: bool,
@@ -145,6 +149,7 @@ def scan(
         rows: Layouts.
         grid: Batches (a multiple of `BLOCK`) and budgets.
         limits: Latency limits on TTFT and TPOT [ms]; infinite for none.
+        worth: What the first measure is worth in each row, for a histogram of it; None for no histogram.
         measures: Keys of `MEASURES`. Static.
         corners: Whether to bound Pareto fronts. Static.
         littles_law_cap: As in `agg_estimate`. Static.
@@ -163,7 +168,11 @@ def scan(
     valid = known & at_all & cached
     lost = _counts(grid.needs.inside & ~known, known & ~at_all, known & at_all & ~cached)
 
-    def within(limit: Float[Array, " two"]) -> tuple[Array, Array, dict[str, Array], Corners | None]:
+    bins = None
+    if worth is not None:
+        bins = bin_of(jnp.abs(MEASURES[measures[0]](found)) * jnp.asarray(worth)[:, None, None])
+
+    def within(limit: Float[Array, " two"]) -> tuple[Array, Array, dict[str, Array], Corners | None, Array | None]:
         fast, quick = _meet(found, limit)
         surely_fast, surely_quick = _meet(found, limit * (1 - SLACK))
         maybe_fast, maybe_quick = _meet(found, limit * (1 + SLACK))
@@ -179,7 +188,8 @@ def scan(
                 jnp.where(sample, found.tpot_ms[:, ::BLOCK], jnp.inf),
                 jnp.where(sample, found.seq_per_s[:, ::BLOCK], -jnp.inf),
             )
-        return counts[:, :3], counts[:, 3], best, edges
+        tallied = None if bins is None else tally(bins, valid & fast & quick)
+        return counts[:, :3], counts[:, 3], best, edges, tallied
 
     return Scan(lost, *jax.lax.map(within, jnp.asarray(limits)))
 
@@ -235,9 +245,9 @@ def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corne
     """
     by_row, whole = PartitionSpec(ROWS), PartitionSpec()
     body = functools.partial(scan, measures=measures, corners=corners, littles_law_cap=littles_law_cap)
-    found = Scan(by_row, *(PartitionSpec(None, ROWS) for _ in range(4)))
+    found = Scan(by_row, *(PartitionSpec(None, ROWS) for _ in range(5)))
     mesh = Mesh(np.array(devices), (ROWS,))
-    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(by_row, whole, whole), out_specs=found))
+    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(by_row, whole, whole, by_row), out_specs=found))
 
 
 def _meet(found: AggEstimate, limit: Float[Array, " two"]) -> tuple[Array, Array]:
