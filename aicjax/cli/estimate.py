@@ -13,6 +13,7 @@ _LAYOUT = "Layout"
 _ROLES = "Disaggregated roles (a layout or limit not given is the shared one)"
 _AFD = "Attention and feed-forward apart (afd)"
 _WORKLOAD = "Workload"
+_OUTPUT = {"as_json": "json", "plain": "no_color", "explain": "explain"}  # arguments of the printer by flag
 
 
 def _layout(name: str, short: str, text: str, default: str = "1") -> object:
@@ -181,13 +182,14 @@ def command(
             text="What to print below the summary: memory, time, source or all, with commas between.",
         ),
     ] = None,
+    explain: options.Explain = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
     """Predict one configuration: latencies, throughput, memory and where each number comes from."""
     given = options.given(ctx)
     sections = _sections(given.pop("detail", "memory"))
-    as_json, plain = given.pop("json", False), given.pop("no_color", False)
+    output = {name: given.pop(flag, False) for name, flag in _OUTPUT.items()}
     if afd_combined_with_pd is False:
         given["afd_combined_with_pd"] = False
     if given.pop("boundary_on_ffn", False):
@@ -200,7 +202,7 @@ def command(
     from aicjax.explore import estimate
     from aicjax.report import point
 
-    point.print_point(estimate(request), sections=("summary", *sections), as_json=as_json, plain=plain)
+    point.print_point(estimate(request), sections=("summary", *sections), **output)
 
 
 def _sections(text: str) -> tuple[str, ...]:

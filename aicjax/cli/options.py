@@ -230,6 +230,10 @@ SaveDir = Annotated[
         text="Write the tables as CSV and a manifest that repeats the run, in a new folder of DIR.",
     ),
 ]
+Explain = Annotated[
+    bool,
+    switch("--explain", panel=_OUTPUT, text="Say which assumptions move the answer, and by how much."),
+]
 TopN = Annotated[
     str | None, flag("--top-n", panel=_OUTPUT, default="5", text="Configurations to report per experiment.")
 ]
@@ -272,5 +276,11 @@ ChunkedPrefill = Annotated[
 ]
 Grid = Annotated[
     str | None,
-    flag("--grid", panel=_SPACE, default="reference", metavar="NAME", text="Candidate lists: a file of configs/grids."),
+    flag(
+        "--grid",
+        panel=_SPACE,
+        default="full",
+        metavar="NAME",
+        text="Candidate lists: full, the coarse ones of AIConfigurator (reference), or a file of configs/grids.",
+    ),
 ]

@@ -2,7 +2,8 @@
 """Estimates of single serving points, with memory and the time of every operator."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from aicjax.explore.frame import Frame
 from aicjax.explore.grid import load_grid
 from aicjax.explore.replicas import one_replica
 from aicjax.explore.request import EstimateRequest
-from aicjax.explore.result import MemoryUse, StepTimes
+from aicjax.explore.result import MemoryUse, Sensitivity, StepTimes
 from aicjax.explore.roles import Deployment, deploy
+from aicjax.explore.sensitivity_points import disagg_sensitivities
 from aicjax.explore.worker_point import STATIC, WorkerPoint, agg_point, resolved, static_point
 
 
@@ -33,6 +35,8 @@ class EstimateResult:
         memory: Use of one GPU, for each kind of worker.
         steps: Time of every operator of the steps behind the estimate.
         warnings: What to know about the estimate.
+        sensitivities: Which assumptions move it, most first; None where that is not modelled: for attention and
+            feed-forward apart, and for requests with images.
     """
 
     request: EstimateRequest
@@ -41,6 +45,7 @@ class EstimateResult:
     memory: tuple[MemoryUse, ...]
     steps: tuple[StepTimes, ...]
     warnings: tuple[str, ...]
+    sensitivities: Callable[[], tuple[Sensitivity, ...]] | None = None
 
     @property
     def provenance(self) -> Provenance:
@@ -77,7 +82,7 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
         return EstimateResult(request, **afd_point(request)._asdict())
     part = agg_point(request) if request.mode == "agg" else static_point(request, *STATIC[request.mode])
     if not request.enable_epd:
-        return _result(request, [part], part.frame)
+        return _result(request, [part], part.frame, moves=part.sensitivities)
     deployment = part.worker.deployment
     pool, encoders = _pool(request, deployment)
     frame = cell_rows(part.frame, Cells.one(1, encoders), 0, pool, deployment.constants.disagg)
@@ -104,11 +109,19 @@ def _disagg(request: EstimateRequest) -> EstimateResult:
     pool, encoders = _pool(request, parts[0].worker.deployment) if request.enable_epd else (None, 0)
     encode = (encoders, None if pool is None else pool.workers)
     replica = one_replica(prefill, decode, *counts, request.osl, uncorrected, *encode)
-    return _result(request, parts, disagg_frame(parts[0].frame, parts[1].frame, replica, pool), pool)
+    batches = (int(parts[0].frame["bs"][0]), int(parts[1].frame["bs"][0]))
+    moves = functools.partial(
+        disagg_sensitivities, parts[0].worker, parts[1].worker, batches, counts, request.stride, queued=False
+    )
+    return _result(request, parts, disagg_frame(parts[0].frame, parts[1].frame, replica, pool), pool, moves)
 
 
 def _result(
-    request: EstimateRequest, parts: Sequence[WorkerPoint], frame: Frame, pool: EncodePool | None = None
+    request: EstimateRequest,
+    parts: Sequence[WorkerPoint],
+    frame: Frame,
+    pool: EncodePool | None = None,
+    moves: Callable[[], tuple[Sensitivity, ...]] | None = None,
 ) -> EstimateResult:
     memory, steps = ((), ()) if pool is None else (pool.uses, pool.steps[0])
     return EstimateResult(
@@ -123,4 +136,5 @@ def _result(
         memory=memory + tuple(part.memory for part in parts),
         steps=steps + tuple(step for part in parts for step in part.steps),
         warnings=tuple(warning for part in parts for warning in part.warnings),
+        sensitivities=None if request.has_images else moves,
     )

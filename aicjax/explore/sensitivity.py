@@ -2,8 +2,8 @@
 """Which assumption moves an estimate: elasticities of throughput, TTFT and TPOT, by autodiff through the kernels.
 
 Constants and hardware are differentiated, the hardware at the same utilisation (`forward.scaled`). What counts tokens
-or requests are integers and is differenced: the same kernels run a step of about 3 % below and above. Memory decides
-which points are feasible, not what they yield, so its constants are left out.
+or requests is an integer and is differenced: the same kernels run a step of one percent, or of one, below and above.
+Memory decides which points are feasible, not what they yield, so its constants are left out.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from aicjax.forward.steps import StepTimes
 from aicjax.hardware import System
 from aicjax.ops.roofline import DTYPES, hardware_arrays
 
-STEP = 1 / 32  # relative step of a central difference
+STEP = 0.01  # relative step of a central difference
 COUNTING = "op.moe_balanced_share"  # a constant that counts tokens: differenced too
 
 
@@ -111,8 +111,8 @@ def sensitivities(point: Point, evaluation: Evaluation, deployment: Deployment) 
         found = _elasticities(point.figures, engines, constants, point.inputs, assumptions)
         return jax.device_get(found)
 
-    values, slopes = logs()
-    known = np.isfinite(values[:, 0])
+    values, slopes = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), logs())
+    known = np.isfinite(values).all(1)
     rows = [
         *_hardware(slopes.hardware, systems),
         *_constants(slopes.constants, deployment),
@@ -127,7 +127,7 @@ def sensitivities(point: Point, evaluation: Evaluation, deployment: Deployment) 
         rows.append(("constant", COUNTING, deployment.backend, share, slope))
     listed = [
         Sensitivity(
-            kind, name, of, float(value), *(float(x) if ok else None for x, ok in zip(slope, known, strict=True))
+            kind, name, of, float(value), *(x if ok else None for x, ok in zip(slope.tolist(), known, strict=True))
         )
         for kind, name, of, value, slope in rows
     ]
@@ -136,7 +136,7 @@ def sensitivities(point: Point, evaluation: Evaluation, deployment: Deployment) 
 
 @eqx.filter_jit
 def _elasticities(figures, engines, constants: Constants, inputs, assumptions: _Assumptions):
-    """Logarithms of the figures [figure, variant], and their slopes at the point itself [figure] a leaf."""
+    """Logarithms of the figures [figure, variant], NaN without one, and their slopes at the point [figure] a leaf."""
 
     def logs(assumptions: _Assumptions):
         moved = dataclasses.replace(
@@ -153,7 +153,9 @@ def _elasticities(figures, engines, constants: Constants, inputs, assumptions: _
             )
             for system, arrays, queries, roofline in engines
         )
-        values = jnp.log(jnp.stack(jax.tree.map(jnp.asarray, figures(times, inputs, moved))))
+        found = jnp.stack([jnp.asarray(figure) for figure in figures(times, inputs, moved)])
+        known = found > 0  # no logarithm of the others: its slope would reach the gradient
+        values = jnp.where(known, jnp.log(jnp.where(known, found, 1.0)), jnp.nan)
         return values[:, 0], values
 
     slopes, values = jax.jacrev(logs, has_aux=True)(assumptions)

@@ -164,14 +164,14 @@ class _ReplicaInputs(eqx.Module):
 
     Attributes:
         prefill, decode: Its workers.
-        counts: How many of each.
+        counts: How many of each, as `WorkerCounts` of floats.
         handover: KV cache of a prompt relative to that of the point [variant].
         queued: Whether TTFT counts the wait for a prefill worker.
     """
 
     prefill: Side
     decode: Side
-    counts: WorkerCounts
+    counts: Any
     handover: Any
     queued: Any
 
@@ -198,9 +198,9 @@ def disagg_sensitivities(
         for worker, mode, name in zip((prefill, decode), ("static_ctx", "static_gen"), names, strict=True)
     ]
     cached = [prompt_kv_bytes(deployment.model, deployment.quantisation, deployment.backend, x) for x in near.loads]
-    counts = WorkerCounts(*(np.array(count) for count in (*workers, 0)))
+    counts: Any = [np.array(count, np.float32) for count in (*workers, 0)]
     handover = np.array(cached, np.float32) / np.float32(cached[0])
-    inputs = _ReplicaInputs(sides[0], sides[1], counts, handover, np.array(queued))
+    inputs = _ReplicaInputs(sides[0], sides[1], WorkerCounts(*counts), handover, np.array(queued))
     return sensitivities(Point(_replica_figures, inputs, near.steps, ("op", "disagg")), evaluation, deployment)
 
 

@@ -2,7 +2,8 @@
 """One kind of worker at one point: in-flight batching or a static batch, with memory and the time of every operator."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,9 @@ from aicjax.explore.explain import memory_use, misfit_reason
 from aicjax.explore.frame import Frame
 from aicjax.explore.misfit import Memory, memory_shortfall, missing_error
 from aicjax.explore.request import EstimateRequest
-from aicjax.explore.result import MemoryUse, StepTimes
+from aicjax.explore.result import MemoryUse, Sensitivity, StepTimes
 from aicjax.explore.roles import Deployment, Worker, deploy, worker
+from aicjax.explore.sensitivity_points import agg_sensitivities, static_sensitivities
 from aicjax.explore.space import Role
 from aicjax.explore.static_sweep import plan_static_sweep, static_frame, static_points
 from aicjax.explore.step_times import agg_steps, encoder_step, static_steps
@@ -43,6 +45,7 @@ class WorkerPoint:
         memory: Use of one GPU.
         steps: Time of every operator of its steps.
         warnings: What to know about it.
+        sensitivities: What moves it.
     """
 
     worker: Worker
@@ -50,6 +53,7 @@ class WorkerPoint:
     memory: MemoryUse
     steps: tuple[StepTimes, ...]
     warnings: tuple[str, ...]
+    sensitivities: Callable[[], tuple[Sensitivity, ...]]
 
 
 def agg_point(request: EstimateRequest) -> WorkerPoint:
@@ -78,7 +82,8 @@ def agg_point(request: EstimateRequest) -> WorkerPoint:
 
     steps = encoder_step(points.encoder, 0, 0) + agg_steps(sweep, curves, config, batch=0, ctx=0)
     frame = agg_frame(points, np.zeros(1, np.int64), target, decimals=None)
-    return _estimated(target, frame, memory, steps, kv_is_fatal=False)
+    moves = functools.partial(agg_sensitivities, target, batch, ctx_tokens)
+    return _estimated(target, frame, memory, steps, moves, kv_is_fatal=False)
 
 
 def static_point(
@@ -122,7 +127,8 @@ def static_point(
     steps = encoder_step(points.encoder, 0, 0, correction=correction, worker=prefix)
     steps += static_steps(sweep, curves, config, batch=0, correction=correction, worker=prefix)
     frame = static_frame(sweep, points, np.ones((1, 1), bool), decimals=decimals)
-    return _estimated(target, frame, memory, steps, kv_is_fatal=kv_is_fatal)
+    moves = functools.partial(static_sensitivities, target, mode, batch, request.stride)
+    return _estimated(target, frame, memory, steps, moves, kv_is_fatal=kv_is_fatal)
 
 
 def _worker(request: EstimateRequest, role: Role) -> Worker:
@@ -169,7 +175,13 @@ def _check_data(
 
 
 def _estimated(
-    target: Worker, frame: Frame, memory: Memory, steps: Sequence[StepTimes], *, kv_is_fatal: bool
+    target: Worker,
+    frame: Frame,
+    memory: Memory,
+    steps: Sequence[StepTimes],
+    sensitivities: Callable[[], tuple[Sensitivity, ...]],
+    *,
+    kv_is_fatal: bool,
 ) -> WorkerPoint:
     """The worker with its memory.
 
@@ -182,7 +194,7 @@ def _estimated(
         raise NoFeasible(f"{memory_shortfall(target, memory).detail}.")
     misfit = misfit_reason(split, 0)
     warnings = (f"KV cache does not fit: {misfit[1]}",) if misfit is not None else ()
-    return WorkerPoint(target, frame, memory_use(role, split, 0), tuple(steps), warnings)
+    return WorkerPoint(target, frame, memory_use(role, split, 0), tuple(steps), warnings, sensitivities)
 
 
 def resolved(deployment: Deployment, layout: Parallel, exchange: LargeEp | None = None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def scaled_step_times(
     Args:
         bound, queries, constants, roofline: As in `step_times`.
         hardware: The other hardware.
-        unbounded: Factor on the operators that have no roofline: exchanges of experts over many GPUs.
+        unbounded: Factor on the operators that have no roofline: exchanges of tokens between experts over many GPUs.
     """
     sequences, tokens = row_times(bound, queries, constants, roofline=roofline)
     counts = token_counts(bound, queries)

@@ -16,7 +16,7 @@ from aicjax.interp.ends import NO_CURVE
 from aicjax.ops.database import Database
 from aicjax.ops.expert_tables import DEEPEP_KERNEL, Kernels, experts_of, load_experts
 from aicjax.ops.expert_work import ExpertLoad, ExpertShape
-from aicjax.ops.moe import ExpertCurves, MoeRows, fused_curves, moe_latency, stack_rows
+from aicjax.ops.moe import ExpertCurves, MoeRows, fused_curves, moe_latency, moe_sol, stack_rows
 from aicjax.ops.moe_tables import load_moe
 from aicjax.ops.records import MoeExpertCompute
 from aicjax.ops.roofline import Hardware
@@ -73,6 +73,10 @@ def _find(database: Database, record: MoeExpertCompute) -> tuple[ExpertLoad, Exp
 
 
 expert_compute_latency = moe_latency
+
+
+# Experts that were not measured bound nothing; latencies that were move with the hardware as the work does.
+expert_compute_pace = moe_sol
 
 
 def expert_compute_sol(

@@ -25,7 +25,7 @@ class Kind:
         shares_counts: Whether the latency takes distinct token counts and which of them each row reads, not counts of
             its own.
         modeless: Whether measurements answer in every mode, in place of rooflines too.
-        formula: Whether the latency is a formula in the hardware rather than a measurement.
+        paced: Whether `<stem>_pace` tells how the latency moves with the hardware, rather than the roofline.
     """
 
     records: tuple[type, ...]
@@ -33,7 +33,7 @@ class Kind:
     stem: str
     shares_counts: bool = False
     modeless: bool = False
-    formula: bool = False
+    paced: bool = False
 
     @property
     def bind(self) -> Callable[..., Any]:
@@ -48,6 +48,12 @@ class Kind:
     def token_sol(self, rows: Any, reads: Any, counts: Any, hardware: Any, constants: Any) -> Any:
         """Rooflines [row, point] of token-driven rows."""
         return self.sol(rows, counts[reads], hardware, constants)
+
+    def token_pace(self, rows: Any, reads: Any, counts: Any, hardware: Any, constants: Any) -> Any:
+        """Times [row, point] that move with the hardware as the latencies of token-driven rows do."""
+        if not self.paced:
+            return self.token_sol(rows, reads, counts, hardware, constants)
+        return self._function("{}_pace")(rows, counts[reads], hardware, constants)
 
     @property
     def ask(self) -> Callable[..., Any]:
@@ -71,10 +77,10 @@ class Kind:
 TOKEN_KINDS = (
     Kind((r.Gemm,), "gemm", "gemm", shares_counts=True),
     Kind((r.AllReduce, r.Nccl), "comm", "comm"),
-    Kind((r.Elementwise, r.Embedding, r.P2P), "traffic", "traffic", formula=True),
+    Kind((r.Elementwise, r.Embedding, r.P2P), "traffic", "traffic", paced=True),
     Kind((r.Moe,), "moe", "moe"),
     Kind((r.MoeAllToAll,), "all_to_all", "all_to_all"),
-    Kind((r.MoeExpertCompute,), "expert_compute", "expert_compute"),
+    Kind((r.MoeExpertCompute,), "expert_compute", "expert_compute", paced=True),
     Kind((r.MegaMoe,), "megamoe", "megamoe"),
     Kind((r.MlaBmm,), "mla_bmm", "mla_bmm"),
     Kind((r.Mhc,), "mhc", "mhc"),

@@ -124,16 +124,15 @@ def token_paces(
 ) -> Float[Array, "row point"]:
     """Times that change with the hardware as the latencies of `token_times` do, whose arguments these are [ms].
 
-    The roofline of an operator; where its latency is a formula in the hardware, that formula. NaN where nothing bounds
-    an operator.
+    The roofline of an operator; where its latency is a formula in the hardware, that formula. NaN where neither is
+    known.
     """
-    counts, parts = _counts(rows, tokens, last_tokens), []
-    for kind, bound, reads in _bound_kinds(rows):
-        if kind.formula and not roofline:
-            parts.append(kind.latency(bound, reads, counts, hardware, constants)[0])
-        else:
-            parts.append(kind.token_sol(bound, reads, counts, hardware, constants))
-    return jnp.concatenate(parts)
+    counts = _counts(rows, tokens, last_tokens)
+    paces = [
+        (kind.token_sol if roofline else kind.token_pace)(bound, reads, counts, hardware, constants)
+        for kind, bound, reads in _bound_kinds(rows)
+    ]
+    return jnp.concatenate(paces)
 
 
 def _bound_kinds(rows: TokenRows) -> list[tuple[Kind, Any, Int[Array, " row"]]]:

@@ -63,6 +63,13 @@ def traffic_latency(
     return jnp.where(idle, 0.0, latency), code.astype(jnp.int32)
 
 
+def traffic_pace(
+    rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
+) -> Float[Array, "row point"]:
+    """How each latency moves with the hardware: as its formula does [ms]."""
+    return traffic_latency(rows, tokens, hardware, constants)[0]
+
+
 def traffic_sol(
     rows: TrafficRows, tokens: Float[Array, "row point"], hardware: Hardware, constants: OpConstants
 ) -> Float[Array, "row point"]:

@@ -11,7 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from aicjax.report import phrases
+from aicjax.explore.result import Sensitivity
+from aicjax.report import phrases, sensitivity
 from aicjax.report.console import print_lines, stdout_console
 from aicjax.report.result_json import step_dict
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 SECTIONS = ("summary", "memory", "time", "source")
 
 
-def print_point(result: "EstimateResult", *, sections: Sequence[str], as_json: bool, plain: bool) -> None:
+def print_point(
+    result: "EstimateResult", *, sections: Sequence[str], as_json: bool, plain: bool, explain: bool = False
+) -> None:
     """Prints an estimate.
 
     Args:
@@ -29,15 +32,23 @@ def print_point(result: "EstimateResult", *, sections: Sequence[str], as_json: b
         sections: Names of `SECTIONS`, in any order.
         as_json: Whether to print one JSON object with everything instead.
         plain: Whether to leave out colours.
+        explain: Whether to say which assumptions move the estimate.
     """
     if as_json:
-        print(json.dumps(as_dict(result), indent=2, allow_nan=False))
+        moves = {"sensitivities": sensitivity.as_dicts(_moves(result))} if explain else {}
+        print(json.dumps(as_dict(result) | moves, indent=2, allow_nan=False))
         return
     console = stdout_console(plain=plain)
     parts = {"summary": _summary, "memory": _memory, "time": _times, "source": _sources}
     for name in SECTIONS:
         if name in sections:
             parts[name](result, console)
+    if explain:
+        print_lines(console, sensitivity.lines(_moves(result)))
+
+
+def _moves(result: "EstimateResult") -> Sequence[Sensitivity] | None:
+    return None if result.sensitivities is None else result.sensitivities()
 
 
 def as_dict(result: "EstimateResult") -> dict[str, Any]:

@@ -3,6 +3,8 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -70,3 +72,17 @@ def test_engine_rules():
     assert not load_backend("vllm").runs(Parallel(tp=4, moe_tp=2, moe_ep=2))
     with pytest.raises(InputError, match="vllm"):
         load_backend("vlm")
+
+
+def test_slope_follows_the_slower_side_and_halves_on_a_tie():
+    counts = WorkerCounts(np.ones(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64))
+    even = dataclasses.replace(CONSTANTS, prefill_degradation=1.0, decode_degradation=1.0)
+
+    def rate(prefill, decode):
+        one, times_ms = np.ones(1, np.int64), np.ones(1)
+        sides = Workers(prefill[None], one), Workers(decode[None], one)
+        return disagg_estimate(*sides, counts, times_ms, times_ms, 500, even, xp=jnp).seq_per_s[0]
+
+    with jax.numpy_dtype_promotion("standard"):
+        slopes = [jax.grad(rate, (0, 1))(jnp.float32(p), jnp.float32(d)) for p, d in ((2, 3), (3, 2), (2, 2))]
+    assert np.array(slopes).tolist() == [[1, 0], [0, 1], [0.5, 0.5]]
