@@ -99,8 +99,8 @@ class AggWork:
             worker = self.cases.engines[case.engine].workers["agg"]
             gpus = np.array([layout.gpus for layout in worker.layouts])
             tokens = max(case.workload.osl - 1, 1)
-            groups.append(np.full(case.layouts, self.groups.of_case[case.first_point]))
-            first.append(case.first_point + plan.points * np.arange(case.layouts))
+            groups.append(np.full(len(gpus), self.groups.of_case[case.first_point]))
+            first.append(case.first_point + plan.points * np.arange(len(gpus)))
             system = worker.deployment.system
             factors.append([factor(name, self.spec, system, gpus, tokens) for name in self.spec.objectives])
         return _Facts(np.concatenate(groups), np.concatenate(first), np.concatenate(factors, axis=1))

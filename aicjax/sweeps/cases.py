@@ -12,11 +12,13 @@ from aicjax.explore.request import SearchRequest
 from aicjax.explore.roles import Worker, resolve_load
 from aicjax.explore.space import Role
 from aicjax.explore.task import Budget, role_space
+from aicjax.sweeps.pairs import PairNumbers, pair_space
 from aicjax.sweeps.spec import Drafts, SweepSpec, Workload
 
 ENGINES_AT_ONCE = 64  # whose bound models are held, so that each is bound once for all workloads
 CHUNK_POINTS = 1 << 23  # done together: what an interruption can lose
 PLAN_POINTS = 1 << 19  # of one layout, planned at once: batches are split into blocks, which changes no answer
+PAIRS = 1 << 23  # of a prefill and a decode worker, matched at once; likewise
 
 
 class EngineName(NamedTuple):
@@ -60,16 +62,15 @@ class Engine:
 
 @dataclass(frozen=True)
 class Case:
-    """All points of an engine under one workload: layouts by batches by context-token budgets.
+    """All points of an engine under one workload, in some batches.
 
     Attributes:
         engine: Position of the engine.
         workload: The requests.
         memory_fraction: Of the engine; None for its own.
-        batches: Requests in flight, a block of those of the sweep.
+        batches: A block of the batches of the sweep: requests in flight, or batches of a decode worker.
         first_point: Number of its first point among all of the sweep.
-        layouts: Number of layouts.
-        budgets: Number of context-token budgets.
+        points: Number of points.
     """
 
     engine: int
@@ -77,13 +78,7 @@ class Case:
     memory_fraction: float | None
     batches: tuple[int, ...]
     first_point: int
-    layouts: int
-    budgets: int
-
-    @property
-    def points(self) -> int:
-        """Number of points."""
-        return self.layouts * len(self.batches) * self.budgets
+    points: int
 
 
 @dataclass(frozen=True)
@@ -160,29 +155,64 @@ def _engine(spec: SweepSpec, name: EngineName) -> Engine:
     request, budget = request_of(spec, name, workload), Budget(spec.total_gpus, spec.total_gpus)
     roles: tuple[Role, ...] = ("agg",) if spec.serving_mode == "agg" else ("prefill", "decode")
     layouts = load_grid().layouts
-    return Engine(name, {role: role_space(request, role, name.backend, budget, layouts).worker for role in roles})
+    workers = {role: role_space(request, role, name.backend, budget, layouts).worker for role in roles}
+    engine = Engine(name, workers)
+    if spec.serving_mode == "disagg":
+        pair_numbers(spec, engine, 1)  # refuses an engine without pairs
+    return engine
 
 
 def _cases(spec: SweepSpec, engines: Sequence[Engine]) -> list[Case]:
     """In blocks of engines; within one, workload by workload, and engines with the same rules together."""
-    budgets = len(spec.ctx_tokens)
-    size = max(1, PLAN_POINTS // budgets)
-    blocks = [spec.batch[start : start + size] for start in range(0, len(spec.batch), size)]
     cases, first_point = [], 0
     for start in range(0, len(engines), ENGINES_AT_ONCE):
-        chosen = range(start, min(start + ENGINES_AT_ONCE, len(engines)))
-        for workload, block in itertools.product(spec.workloads, blocks):
-            fitting = [at for at in chosen if engines[at].name.drafts == workload.drafts]
+        blocks = {at: _blocks(spec, engines[at]) for at in range(start, min(start + ENGINES_AT_ONCE, len(engines)))}
+        for workload, place in itertools.product(spec.workloads, range(max(map(len, blocks.values())))):
+            fitting = [
+                at for at, own in blocks.items() if engines[at].name.drafts == workload.drafts and place < len(own)
+            ]
             for at in sorted(fitting, key=lambda at: (rules_key(engines[at]), at)):
-                layouts = len(engines[at].workers["agg"].layouts)
+                points = _points(spec, engines[at], len(blocks[at][place]))
                 for fraction in spec.memory_fraction:
-                    case = Case(at, workload, fraction, block, first_point, layouts, budgets)
-                    cases.append(case)
-                    first_point += case.points
+                    cases.append(Case(at, workload, fraction, blocks[at][place], first_point, points))
+                    first_point += points
     return cases
+
+
+def _blocks(spec: SweepSpec, engine: Engine) -> list[tuple[int, ...]]:
+    """The batches of an engine, split where they are too many to be done at once."""
+    if spec.serving_mode == "agg":
+        batches, size = spec.batch, PLAN_POINTS // len(spec.ctx_tokens)
+    else:
+        rows = len(engine.workers["prefill"].layouts) * len(spec.prefill_batch)
+        batches, size = spec.decode_batch, PAIRS // (rows * len(engine.workers["decode"].layouts))
+    size = max(1, size)
+    return [batches[start : start + size] for start in range(0, len(batches), size)]
+
+
+def _points(spec: SweepSpec, engine: Engine, batches: int) -> int:
+    if spec.serving_mode == "agg":
+        return len(engine.workers["agg"].layouts) * batches * len(spec.ctx_tokens)
+    return pair_numbers(spec, engine, batches).points
+
+
+def pair_numbers(spec: SweepSpec, engine: Engine, decode_batches: int) -> PairNumbers:
+    """The points of an engine with prefill and decode workers apart, in a block of decode batches.
+
+    Raises:
+        NoFeasible: No prefill and decode worker fit the GPUs together.
+    """
+    space = pair_space(
+        engine.workers["prefill"],
+        engine.workers["decode"],
+        max_prefill_workers=spec.prefill_workers,
+        max_decode_workers=spec.decode_workers,
+        max_gpus=spec.total_gpus,
+    )
+    return PairNumbers(space, len(spec.prefill_batch), decode_batches)
 
 
 def rules_key(engine: Engine) -> tuple[bool, bool]:
     """What engines must share so that their grids are planned and scanned together."""
-    rules = engine.workers["agg"].deployment.rules
+    rules = next(iter(engine.workers.values())).deployment.rules
     return rules.spread_decode_rows, rules.littles_law_cap

@@ -38,27 +38,25 @@ def agg_rows(spec: SweepSpec, cases: Cases, points: Points) -> Frame:
     """
     starts = np.array([case.first_point for case in cases.cases])
     of_case = np.searchsorted(starts, points.number, side="right") - 1
-    parts, order = [_case_rows(spec, cases, cases.cases[0], no_points())], []
-    for case in np.unique(of_case).tolist():
-        rows = np.flatnonzero(of_case == case)
+    order = np.argsort(of_case, kind="stable")
+    chosen, first = np.unique(of_case[order], return_index=True)
+    parts = [_case_rows(spec, cases, cases.cases[0], no_points())]
+    for case, rows in zip(chosen, np.split(order, first[1:]), strict=False):
         parts.append(_case_rows(spec, cases, cases.cases[case], points.take(rows)))
-        order.append(rows)
-    if not order:
-        return parts[0]
-    return frames.take(frames.concatenate(parts), np.argsort(np.concatenate(order)))
+    return frames.take(frames.concatenate(parts), np.argsort(order))
 
 
-def places(case: Case, number: Ints) -> tuple[Ints, Ints, Ints]:
-    """Positions of layout, batch and context-token budget of points of a case."""
-    layout, at = np.divmod(number - case.first_point, len(case.batches) * case.budgets)
-    batch, ctx = np.divmod(at, case.budgets)
+def places(case: Case, budgets: int, number: Ints) -> tuple[Ints, Ints, Ints]:
+    """Positions of layout, batch and context-token budget (of so many) of points of a case."""
+    layout, at = np.divmod(number - case.first_point, len(case.batches) * budgets)
+    batch, ctx = np.divmod(at, budgets)
     return layout, batch, ctx
 
 
 def _case_rows(spec: SweepSpec, cases: Cases, case: Case, points: Points) -> Frame:
     engine, workload = cases.engines[case.engine], case.workload
     worker = engine.under(request_of(spec, engine.name, workload))["agg"]
-    layout, batch_at, ctx_at = places(case, points.number)
+    layout, batch_at, ctx_at = places(case, len(spec.ctx_tokens), points.number)
     batch, ctx_tokens = np.array(case.batches)[batch_at], np.array(spec.ctx_tokens)[ctx_at]
     layouts = layout_columns(worker, layout)
     gpus = np.array([one.gpus for one in worker.layouts])[layout]
