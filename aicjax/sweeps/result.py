@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sweep found, as frames: best points, Pareto fronts, counts by reason and histograms."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,10 +11,11 @@ from aicjax._results import InputError
 from aicjax.explore.frame import Frame
 from aicjax.sweeps.cases import Cases
 from aicjax.sweeps.groups import Groups
-from aicjax.sweeps.histogram import edges
-from aicjax.sweeps.kept import COUNTS, Kept, Points, joined, no_points
+from aicjax.sweeps.histogram import BINS, edges
+from aicjax.sweeps.kept import COUNTS, Ints, Kept, Points, joined, no_points
 from aicjax.sweeps.spec import SweepSpec
 
+OVERALL = "overall"
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "feasible": "feasible",
@@ -62,9 +63,9 @@ class SweepResult:
         return self.cases.points
 
     @property
-    def feasible(self) -> int:
-        """Points within some pair of limits."""
-        return max(self.count(limits)["feasible"] for limits in range(len(self.spec.limits)))
+    def found(self) -> bool:
+        """Whether some point meets some limits."""
+        return any(self.count(limits)["feasible"] for limits in range(len(self.spec.limits)))
 
     def best(self, objective: str | None = None, limits: int = 0, group: int | None = None) -> Frame:
         """The best points within limits, best first, one row each.
@@ -77,20 +78,38 @@ class SweepResult:
         Raises:
             InputError: There is no such objective, limits or group.
         """
-        objective = objective or self.spec.objectives[0]
-        if objective not in self.spec.objectives:
-            raise InputError("objective", objective, f"one of {list(self.spec.objectives)}")
-        place = self.spec.objectives.index(objective)
-        tops = [self.kept.tops.get((chosen, limits, place)) for chosen in self._chosen(limits, group)]
-        return self.describe(joined([no_points(), *filter(None, tops)]).top(self.spec.top_k))
+        return self.describe(self._best(objective or self.spec.objectives[0], limits, group))
 
     def front(self, limits: int = 0, group: int | None = None) -> Frame:
         """The Pareto front of TPOT against the first objective, by TPOT, of points within the TTFT limit.
 
         Arguments and errors as of `best`.
         """
-        fronts = [self.kept.fronts.get((chosen, limits)) for chosen in self._chosen(limits, group)]
-        return self.describe(joined([no_points(), *filter(None, fronts)]).front())
+        return self.describe(self._front(limits, group))
+
+    @property
+    def bests(self) -> Frame:
+        """All lists of best points, the overall ones first.
+
+        Columns `group` (`OVERALL`, or the name of the group), `ttft_limit`, `tpot_limit`, `objective` and `rank` say
+        which list a row is of; the others are those of `best`.
+        """
+        lists = [(*place, objective) for place in self._places for objective in self.spec.objectives]
+        parts = [self._best(objective, limits, group) for group, limits, objective in lists]
+        lengths = [len(part.number) for part in parts]
+        named = {
+            **self._named([place[:2] for place in lists], lengths),
+            "objective": np.repeat([objective for *_, objective in lists], lengths),
+            "rank": np.concatenate([np.arange(1, length + 1) for length in lengths]),
+        }
+        return named | self.describe(joined(parts))
+
+    @property
+    def fronts(self) -> Frame:
+        """All Pareto fronts, the overall ones first; columns `group`, `ttft_limit` and `tpot_limit` as in `bests`."""
+        parts = [self._front(limits, group) for group, limits in self._places]
+        named = self._named(self._places, [len(part.number) for part in parts])
+        return named | self.describe(joined(parts))
 
     def count(self, limits: int = 0, group: int | None = None) -> dict[str, int]:
         """Points by what became of them, keys of `REASONS`; arguments and errors as of `best`."""
@@ -107,37 +126,58 @@ class SweepResult:
 
     @property
     def counts(self) -> Frame:
-        """Points by what became of them, one row for each group and pair of limits."""
-        found = [self.count(limits, group) for limits, group in self._pairs]
-        return self._named({name: np.array([row[name] for row in found], np.int64) for name in REASONS}, 1)
+        """Points by what became of them, one row for each group (as in `bests`) and pair of limits."""
+        found = [self.count(limits, group) for group, limits in self._places]
+        columns = {name: np.array([row[name] for row in found], np.int64) for name in REASONS}
+        return self._named(self._places, [1] * len(found)) | columns
 
     @property
     def histogram(self) -> Frame:
-        """Feasible points by bin of the first objective, one row for each group, pair of limits and filled bin.
+        """Feasible points by bin of the first objective: a row for each group, pair of limits and bin that has some.
 
-        Columns `at_least` and `below` are the edges of the bin. Empty unless the spec asks for it.
+        Columns `group`, `ttft_limit` and `tpot_limit` as in `bests`; `at_least` and `below` are the edges of the bin.
+        Empty unless the spec asks for it.
         """
+        counts = np.array([self._bins(limits, group) for group, limits in self._places])
+        place, at = np.nonzero(counts)
+        named = self._named(self._places, [int((row > 0).sum()) for row in counts])
         at_least, below = edges()
-        empty = np.zeros(len(at_least), np.int64)
-        found = np.array([self.kept.histograms.get((group, limits), empty) for limits, group in self._pairs])
-        count = found.reshape(-1)
-        bins = {name: np.tile(values, len(found)) for name, values in (("at_least", at_least), ("below", below))}
-        frame = self._named(bins | {"points": count}, len(at_least))
-        return {name: column[count > 0] for name, column in frame.items()}
+        return named | {"at_least": at_least[at], "below": below[at], "points": counts[place, at]}
 
     @property
-    def _pairs(self) -> list[tuple[int, int]]:
-        return [(limits, group) for group in range(len(self.groups.names)) for limits in range(len(self.spec.limits))]
+    def group_labels(self) -> tuple[str, ...]:
+        """Name of each group: its values."""
+        names = (["default" if value is None else str(value) for _, value in name] for name in self.groups.names)
+        return tuple(" ".join(name) for name in names)
 
-    def _named(self, columns: Mapping[str, np.ndarray], each: int) -> Frame:
-        """Columns with those that name group and limits before them; `each` rows for each pair."""
-        named: dict[str, list] = {axis: [] for axis in (*self.spec.group_by, "ttft_limit", "tpot_limit")}
-        for limits, group in self._pairs:
-            pair = self.spec.limits[limits]
-            limit_columns = {"ttft_limit": pair.ttft, "tpot_limit": pair.tpot}
-            for axis, value in (dict(self.groups.names[group]) | limit_columns).items():
-                named[axis].append(np.nan if value is None else value)
-        return {name: np.repeat(np.array(values), each) for name, values in named.items()} | dict(columns)
+    @property
+    def _places(self) -> list[tuple[int | None, int]]:
+        """Group and limits of everything that is answered; no group is all of them."""
+        groups = [None, *range(len(self.groups.names))] if self.spec.group_by else [None]
+        return [(group, limits) for group in groups for limits in range(len(self.spec.limits))]
+
+    def _named(self, places: Sequence[tuple[int | None, int]], lengths: Sequence[int]) -> Frame:
+        """Columns that name group and limits, each repeated."""
+        labels, pairs = self.group_labels, self.spec.limits
+        groups = [OVERALL if group is None else labels[group] for group, _ in places]
+        ttft, tpot = ([getattr(pairs[limits], name) for _, limits in places] for name in ("ttft", "tpot"))
+        columns = {"group": np.array(groups), "ttft_limit": np.array(ttft, float), "tpot_limit": np.array(tpot, float)}
+        return {name: np.repeat(values, lengths) for name, values in columns.items()}
+
+    def _best(self, objective: str, limits: int, group: int | None) -> Points:
+        if objective not in self.spec.objectives:
+            raise InputError("objective", objective, f"one of {list(self.spec.objectives)}")
+        place = self.spec.objectives.index(objective)
+        tops = [self.kept.tops.get((chosen, limits, place)) for chosen in self._chosen(limits, group)]
+        return joined([no_points(), *filter(None, tops)]).top(self.spec.top_k)
+
+    def _front(self, limits: int, group: int | None) -> Points:
+        fronts = [self.kept.fronts.get((chosen, limits)) for chosen in self._chosen(limits, group)]
+        return joined([no_points(), *filter(None, fronts)]).front()
+
+    def _bins(self, limits: int, group: int | None) -> Ints:
+        bins = [self.kept.histograms.get((chosen, limits)) for chosen in self._chosen(limits, group)]
+        return np.sum([np.zeros(BINS, np.int64), *(values for values in bins if values is not None)], axis=0)
 
     def _chosen(self, limits: int, group: int | None) -> range:
         """The groups asked for."""
