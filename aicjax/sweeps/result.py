@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sweep found, as frames: best points, Pareto fronts, counts by reason and histograms."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -8,12 +9,13 @@ from types import MappingProxyType
 import numpy as np
 
 from aicjax._results import InputError
+from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
 from aicjax.sweeps.cases import Cases
 from aicjax.sweeps.groups import Groups
 from aicjax.sweeps.histogram import BINS, edges
 from aicjax.sweeps.kept import COUNTS, Ints, Kept, Points, joined, no_points
-from aicjax.sweeps.spec import SweepSpec
+from aicjax.sweeps.spec import Limits, SweepSpec
 
 OVERALL = "overall"
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -29,6 +31,29 @@ REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What becomes of a point, in words; every point is one of them."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found in one group under one pair of limits.
+
+    Attributes:
+        group: Name of the group: its values; `OVERALL` for all groups together.
+        values: Its values by axis.
+        limits: The limits.
+        counts: Points by what became of them, keys of `REASONS`.
+        best: Best points, best first, by objective.
+        front: Pareto front, by TPOT.
+        histogram: Feasible points by bin of the first objective, from `at_least` to `below`, bins that have some.
+    """
+
+    group: str
+    values: Mapping[str, str | float | None]
+    limits: Limits
+    counts: Mapping[str, int]
+    best: Mapping[str, Frame]
+    front: Frame
+    histogram: Frame
 
 
 @dataclass(frozen=True)
@@ -87,30 +112,6 @@ class SweepResult:
         """
         return self.describe(self._front(limits, group))
 
-    @property
-    def bests(self) -> Frame:
-        """All lists of best points, the overall ones first.
-
-        Columns `group` (`OVERALL`, or the name of the group), `ttft_limit`, `tpot_limit`, `objective` and `rank` say
-        which list a row is of; the others are those of `best`.
-        """
-        lists = [(*place, objective) for place in self._places for objective in self.spec.objectives]
-        parts = [self._best(objective, limits, group) for group, limits, objective in lists]
-        lengths = [len(part.number) for part in parts]
-        named = {
-            **self._named([place[:2] for place in lists], lengths),
-            "objective": np.repeat([objective for *_, objective in lists], lengths),
-            "rank": np.concatenate([np.arange(1, length + 1) for length in lengths]),
-        }
-        return named | self.describe(joined(parts))
-
-    @property
-    def fronts(self) -> Frame:
-        """All Pareto fronts, the overall ones first; columns `group`, `ttft_limit` and `tpot_limit` as in `bests`."""
-        parts = [self._front(limits, group) for group, limits in self._places]
-        named = self._named(self._places, [len(part.number) for part in parts])
-        return named | self.describe(joined(parts))
-
     def count(self, limits: int = 0, group: int | None = None) -> dict[str, int]:
         """Points by what became of them, keys of `REASONS`; arguments and errors as of `best`."""
         counts = [self.kept.counts.get((chosen, limits), 0) for chosen in self._chosen(limits, group)]
@@ -124,45 +125,67 @@ class SweepResult:
         }
         return {name: (total | missed)[name] for name in REASONS}
 
+    @functools.cached_property
+    def answers(self) -> tuple[Answer, ...]:
+        """Everything that was found: overall first, then group by group, each under every pair of limits."""
+        groups = [None, *range(len(self.groups.names))] if self.spec.group_by else [None]
+        places = [(group, limits) for group in groups for limits in range(len(self.spec.limits))]
+        objectives = self.spec.objectives
+        lists = [
+            *(self._best(objective, limits, group) for group, limits in places for objective in objectives),
+            *(self._front(limits, group) for group, limits in places),
+        ]
+        described = self._described(lists)
+        best = [described[start : start + len(objectives)] for start in range(0, len(lists), len(objectives))]
+        return tuple(
+            Answer(
+                group=OVERALL if group is None else _label(self.groups.names[group]),
+                values={} if group is None else dict(self.groups.names[group]),
+                limits=self.spec.limits[limits],
+                counts=self.count(limits, group),
+                best=dict(zip(objectives, best[at], strict=True)),
+                front=described[len(places) * len(objectives) + at],
+                histogram=_histogram(self._bins(limits, group)),
+            )
+            for at, (group, limits) in enumerate(places)
+        )
+
+    @property
+    def bests(self) -> Frame:
+        """The best points of all answers.
+
+        Columns `group`, `ttft_limit`, `tpot_limit`, `objective` and `rank` say what a row is; the others are those of
+        `best`.
+        """
+        rows = [
+            _named(answer, frame, objective=objective, rank=np.arange(1, frames.length(frame) + 1))
+            for answer in self.answers
+            for objective, frame in answer.best.items()
+        ]
+        return frames.concatenate(rows)
+
+    @property
+    def fronts(self) -> Frame:
+        """The Pareto fronts of all answers; columns `group`, `ttft_limit` and `tpot_limit` say which is which."""
+        return frames.concatenate([_named(answer, answer.front) for answer in self.answers])
+
     @property
     def counts(self) -> Frame:
-        """Points by what became of them, one row for each group (as in `bests`) and pair of limits."""
-        found = [self.count(limits, group) for group, limits in self._places]
-        columns = {name: np.array([row[name] for row in found], np.int64) for name in REASONS}
-        return self._named(self._places, [1] * len(found)) | columns
+        """Points by what became of them, one row for each answer."""
+        rows = ({name: np.array([count]) for name, count in answer.counts.items()} for answer in self.answers)
+        return frames.concatenate([_named(answer, row) for answer, row in zip(self.answers, rows, strict=True)])
 
     @property
     def histogram(self) -> Frame:
-        """Feasible points by bin of the first objective: a row for each group, pair of limits and bin that has some.
+        """The histograms of all answers; no rows unless the spec asks for them."""
+        return frames.concatenate([_named(answer, answer.histogram) for answer in self.answers])
 
-        Columns `group`, `ttft_limit` and `tpot_limit` as in `bests`; `at_least` and `below` are the edges of the bin.
-        Empty unless the spec asks for it.
-        """
-        counts = np.array([self._bins(limits, group) for group, limits in self._places])
-        place, at = np.nonzero(counts)
-        named = self._named(self._places, [int((row > 0).sum()) for row in counts])
-        at_least, below = edges()
-        return named | {"at_least": at_least[at], "below": below[at], "points": counts[place, at]}
-
-    @property
-    def group_labels(self) -> tuple[str, ...]:
-        """Name of each group: its values."""
-        names = (["default" if value is None else str(value) for _, value in name] for name in self.groups.names)
-        return tuple(" ".join(name) for name in names)
-
-    @property
-    def _places(self) -> list[tuple[int | None, int]]:
-        """Group and limits of everything that is answered; no group is all of them."""
-        groups = [None, *range(len(self.groups.names))] if self.spec.group_by else [None]
-        return [(group, limits) for group in groups for limits in range(len(self.spec.limits))]
-
-    def _named(self, places: Sequence[tuple[int | None, int]], lengths: Sequence[int]) -> Frame:
-        """Columns that name group and limits, each repeated."""
-        labels, pairs = self.group_labels, self.spec.limits
-        groups = [OVERALL if group is None else labels[group] for group, _ in places]
-        ttft, tpot = ([getattr(pairs[limits], name) for _, limits in places] for name in ("ttft", "tpot"))
-        columns = {"group": np.array(groups), "ttft_limit": np.array(ttft, float), "tpot_limit": np.array(tpot, float)}
-        return {name: np.repeat(values, lengths) for name, values in columns.items()}
+    def _described(self, lists: Sequence[Points]) -> list[Frame]:
+        """The rows of each list; all are described at once."""
+        frame = self.describe(joined(list(lists)))
+        ends = np.cumsum([len(points.number) for points in lists])[:-1]
+        columns = {name: np.split(values, ends) for name, values in frame.items()}
+        return [{name: parts[at] for name, parts in columns.items()} for at in range(len(lists))]
 
     def _best(self, objective: str, limits: int, group: int | None) -> Points:
         if objective not in self.spec.objectives:
@@ -191,3 +214,21 @@ class SweepResult:
 def _check(name: str, position: int, count: int) -> None:
     if not 0 <= position < count:
         raise InputError(name, position, f"a position from 0 to {count - 1}")
+
+
+def _label(name: Sequence[tuple[str, str | float | None]]) -> str:
+    return " ".join("default" if value is None else str(value) for _, value in name)
+
+
+def _histogram(counts: Ints) -> Frame:
+    at = np.flatnonzero(counts)
+    at_least, below = edges()
+    return {"at_least": at_least[at], "below": below[at], "points": counts[at]}
+
+
+def _named(answer: Answer, frame: Frame, **columns: str | np.ndarray) -> Frame:
+    """Rows with columns before them that say which answer they are of."""
+    limits = {name: np.nan if value is None else value for name, value in answer.limits.model_dump().items()}
+    named = {"group": answer.group, "ttft_limit": limits["ttft"], "tpot_limit": limits["tpot"], **columns}
+    rows = frames.length(frame)
+    return frames.build(list(named), named, rows, decimals=None) | frame
