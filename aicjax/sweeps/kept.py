@@ -125,13 +125,13 @@ class Kept:
             self.offer_front(key, points)
 
     def pack(self) -> bytes:
-        """As bytes, for `unpack`."""
+        """As bytes, for `unpack`; the same whatever the order it was taken in."""
         arrays: dict[str, NDArray] = {"top_k": np.array(self.top_k)}
         for name in ("counts", "histograms"):
-            for key, values in getattr(self, name).items():
+            for key, values in sorted(getattr(self, name).items()):
                 arrays[_name(name, key)] = values
         for name in ("tops", "fronts"):
-            for key, points in getattr(self, name).items():
+            for key, points in sorted(getattr(self, name).items()):
                 arrays[_name(name, key)] = np.rec.fromarrays(points, names=",".join(Points._fields))
         file = io.BytesIO()
         np.savez(file, **arrays)

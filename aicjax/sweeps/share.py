@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chunks of a sweep that one host does: the next ones prepared while the devices scan, finished ones logged."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aicjax._results import InputError
+from aicjax.sweeps.agg import AggWork
+from aicjax.sweeps.fingerprint import fingerprint
+from aicjax.sweeps.hosts import Hosts
+from aicjax.sweeps.kept import Kept
+from aicjax.sweeps.log import ChunkLog, read_logs
+from aicjax.sweeps.spec import SweepSpec
+
+CHUNKS_AHEAD = 2  # prepared before the devices need them: what bounds the memory of a sweep
+Work = AggWork
+
+
+class Progress(NamedTuple):
+    """How far a host is.
+
+    Attributes:
+        done: Points done of its share.
+        points: Points of its share.
+        seconds: Time of this run.
+        points_per_s: Rate of this run.
+        seconds_left: Time that the rest takes at this rate.
+    """
+
+    done: int
+    points: int
+    seconds: float
+    points_per_s: float
+    seconds_left: float
+
+
+class Share:
+    """The share of one host, and its log.
+
+    Attributes:
+        kept: What is kept of the chunks done so far.
+    """
+
+    def __init__(self, spec: SweepSpec, work: Work, hosts: Hosts, out: Path | None):
+        """Opens the log.
+
+        Args:
+            spec: The sweep.
+            work: Does its chunks.
+            hosts: The hosts.
+            out: Directory of the logs; None for none.
+
+        Raises:
+            InputError: The directory cannot be used.
+        """
+        self.kept = Kept(spec.top_k)
+        self._work, self._hosts, self._chunks = work, hosts, work.chunks()
+        self._fingerprint = fingerprint(spec, self._chunks)
+        self._logged: dict[int, bytes] = {}
+        self._done: list[int] = []
+        self._left: list[int] = []
+        self._log = None
+        if out is not None:
+            self._log = ChunkLog(out, hosts.number, self._fingerprint)
+            self._logged = read_logs(out, self._fingerprint, hosts.number, hosts.count)
+
+    def settle(self) -> None:
+        """Agrees with the other hosts on who does what; all must call this.
+
+        A chunk that the logs of several hosts have counts for the first of them. Of those that no log has, each host
+        does every n-th.
+
+        Raises:
+            InputError: The hosts have different sweeps.
+        """
+        claim = self._fingerprint + np.array(sorted(self._logged), np.int64).tobytes()
+        claims = self._hosts.gather(claim)
+        size = len(self._fingerprint)
+        if any(other[:size] != self._fingerprint for other in claims):
+            raise InputError("spec", "another on each host", "the same on all hosts, with the same data")
+        finished: set[int] = set()
+        for host, other in enumerate(claims):
+            logged = set(np.frombuffer(other[size:], np.int64).tolist())
+            if host == self._hosts.number:
+                self._done = sorted(logged - finished)
+            finished |= logged
+        open_chunks = [number for number in range(len(self._chunks)) if number not in finished]
+        self._left = open_chunks[self._hosts.number :: self._hosts.count]
+        for number in self._done:
+            self.kept.merge(Kept.unpack(self._logged[number]))
+        self._logged.clear()
+
+    def run(self, wished: threading.Event, report: Callable[[Progress], None] | None = None) -> None:
+        """Does the chunks that are left, until it is wished to stop.
+
+        Args:
+            wished: Set when it should stop.
+            report: Called after each chunk.
+        """
+        started, before = time.perf_counter(), self._points(self._done)
+        done, points = before, before + self._points(self._left)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for number, parts in self._prepared(pool):
+                if wished.is_set():
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    break
+                found = self._work.keep(self._chunks[number], parts, self.kept)
+                if self._log is not None:
+                    self._log.append(number, found.pack())
+                self.kept.merge(found)
+                done += self._points([number])
+                if report is not None:
+                    report(_progress(done, points, before, time.perf_counter() - started))
+
+    def close(self) -> None:
+        """Closes the log."""
+        if self._log is not None:
+            self._log.close()
+
+    def _prepared(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, list[Any]]]:
+        """The chunks that are left, by number, with what is prepared of their cases."""
+        waiting = deque()
+        for number in self._left:
+            waiting.append((number, [pool.submit(self._work.prepare, case) for case in self._chunks[number]]))
+            if len(waiting) > CHUNKS_AHEAD:
+                first, futures = waiting.popleft()
+                yield first, [future.result() for future in futures]
+        for number, futures in waiting:
+            yield number, [future.result() for future in futures]
+
+    def _points(self, numbers: Sequence[int]) -> int:
+        return sum(case.points for number in numbers for case in self._chunks[number])
+
+
+def _progress(done: int, points: int, before: int, seconds: float) -> Progress:
+    rate = (done - before) / seconds
+    return Progress(done, points, seconds, rate, (points - done) / rate)
