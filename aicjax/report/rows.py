@@ -113,7 +113,7 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation:
         concurrency=int(record["concurrency"]) * replicas,
         replicas=replicas,
         gpus=replicas * gpus,
-        workers=_workers(record),
+        workers=workers(record),
         binding=explanation.binding if explanation else None,
         provenance=max(code for step in explanation.steps for code in step.provenance).name.lower()
         if explanation
@@ -121,7 +121,8 @@ def _row(rank: int, record: dict[str, Any], total_gpus: int | None, explanation:
     )
 
 
-def _workers(record: dict[str, Any]) -> tuple[Worker, ...]:
+def workers(record: dict[str, Any]) -> tuple[Worker, ...]:
+    """What a replica consists of, by one row of a result frame as Python values."""
     encode = (_worker(record, "encode", "(e)"),) if record.get("(e)workers") else ()
     if "(d)parallel" in record:
         return *encode, _worker(record, "prefill", "(p)"), _worker(record, "decode", "(d)")

@@ -72,11 +72,16 @@ def _write(result: SearchResult, content: dict[str, Any], folder: Path, manifest
 def _write_experiment(folder: Path, best: Frame, pareto: Frame, *, inclusive_tpot: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in ((TOP_FILE, best), (PARETO_FILE, pareto)):
-        with (folder / name).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(frame)
-            for row in frames.rows(reported(frame, inclusive_tpot=inclusive_tpot)):
-                writer.writerow("" if value is None else value for value in row.values())
+        write_csv(folder / name, reported(frame, inclusive_tpot=inclusive_tpot))
+
+
+def write_csv(path: Path, frame: Frame) -> None:
+    """Writes a frame; a number that is absent is empty."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(frame)
+        for row in frames.rows(frame):
+            writer.writerow("" if value is None else value for value in row.values())
 
 
 def _folder_name(result: SearchResult, content: dict) -> str:

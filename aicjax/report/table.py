@@ -2,7 +2,7 @@
 """Top lists as tables for a terminal."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -14,10 +14,10 @@ from aicjax.report.rows import Row
 
 
 class Column(NamedTuple):
-    """One column of a top list: its header, the text of a row in it, and the side it is set to."""
+    """One column of a table: its header, the text of a row in it, and the side it is set to."""
 
     header: str
-    text: Callable[[Row], str]
+    text: Callable[[Any], str]
     side: Literal["left", "right"] = "right"
 
 
@@ -56,9 +56,23 @@ def print_top(console: Console, title: str, rows: Sequence[Row], *, with_backend
         rows: In rank order, at least one; all of one serving mode.
         with_backend: Whether the engine has a column of its own.
     """
-    columns = _columns(rows[0], with_backend)
+    print_fitted(console, title, rows, _columns(rows[0], with_backend), _DROPPED_FIRST)
+
+
+def print_fitted(
+    console: Console, title: str, rows: Sequence[Any], columns: Sequence[Column], dropped_first: Sequence[str] = ()
+) -> None:
+    """Prints a table, the first row bold, without the least needed columns if the console is narrow.
+
+    Args:
+        console: Where to.
+        title: Line above the table.
+        rows: What the columns make text of.
+        columns: The columns.
+        dropped_first: Headers of columns that may be left out, in that order.
+    """
     table = _table(title, rows, columns)
-    for header in _DROPPED_FIRST:
+    for header in dropped_first:
         if Measurement.get(console, console.options.update(width=_UNLIMITED), table).maximum <= console.width:
             break
         columns = [column for column in columns if column.header != header]
@@ -76,7 +90,7 @@ def _columns(first: Row, with_backend: bool) -> list[Column]:
     return [*columns, _MEMORY, *([_BINDING, _PROVENANCE] if first.binding else [])]
 
 
-def _table(title: str, rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+def _table(title: str, rows: Sequence[Any], columns: Sequence[Column]) -> Table:
     table = Table(
         title=title,
         title_justify="left",
@@ -87,6 +101,6 @@ def _table(title: str, rows: Sequence[Row], columns: Sequence[Column]) -> Table:
     )
     for column in columns:
         table.add_column(column.header, justify=column.side, no_wrap=True)
-    for row in rows:
-        table.add_row(*(column.text(row) for column in columns), style="bold" if row.rank == 1 else None)
+    for place, row in enumerate(rows):
+        table.add_row(*(column.text(row) for column in columns), style=None if place else "bold")
     return table
