@@ -155,7 +155,9 @@ def _engine(spec: SweepSpec, name: EngineName) -> Engine:
     request, budget = request_of(spec, name, workload), Budget(spec.total_gpus, spec.total_gpus)
     roles: tuple[Role, ...] = ("agg",) if spec.serving_mode == "agg" else ("prefill", "decode")
     layouts = load_grid().layouts
-    workers = {role: role_space(request, role, name.backend, budget, layouts).worker for role in roles}
+    workers: dict[Role, Worker] = {
+        role: role_space(request, role, name.backend, budget, layouts).worker for role in roles
+    }
     engine = Engine(name, workers)
     if spec.serving_mode == "disagg":
         pair_numbers(spec, engine, 1)  # refuses an engine without pairs

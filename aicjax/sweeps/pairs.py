@@ -31,14 +31,14 @@ class Place(NamedTuple):
 
     Attributes:
         prefill_layout, prefill_batch, decode_layout, decode_batch: Positions of the layouts, and of the batches.
-        count: Position among the worker counts of the two layouts.
+        choice: Position among the worker counts of the two layouts.
     """
 
     prefill_layout: Ints
     prefill_batch: Ints
     decode_layout: Ints
     decode_batch: Ints
-    count: Ints
+    choice: Ints
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,21 @@ class PairSpace:
     kind: Ints
 
     @functools.cached_property
+    def sizes(self) -> Ints:
+        """Number of worker counts of each kind, and last that of `NONE`."""
+        return np.array([*(len(counts.prefill) for counts in self.counts), 0])
+
+    @property
     def choices(self) -> Ints:
         """Number of worker counts of two layouts [prefill layout, decode layout]."""
-        sizes = np.array([len(counts.prefill) for counts in self.counts] + [0])  # that of `NONE` is last
-        return sizes[self.kind]
+        return self.sizes[self.kind]
+
+    def workers(self, prefill_layout: Ints, decode_layout: Ints, choice: Ints) -> Counts:
+        """The worker counts at some positions among those of two layouts."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        at = starts[self.kind[prefill_layout, decode_layout]] + choice
+        prefill, decode = (np.concatenate(side)[at] for side in zip(*self.counts, strict=True))
+        return Counts(prefill, decode)
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,8 @@ class PairNumbers:
         decode_batch, rest = np.divmod(number - starts[decode_layout], inner[-1, decode_layout])
         prefill_layout = (inner[:, decode_layout] <= rest).sum(axis=0) - 1
         rest = rest - inner[prefill_layout, decode_layout]
-        prefill_batch, count = np.divmod(rest, self.space.choices[prefill_layout, decode_layout])
-        return Place(prefill_layout, prefill_batch, decode_layout, decode_batch, count)
+        prefill_batch, choice = np.divmod(rest, self.space.choices[prefill_layout, decode_layout])
+        return Place(prefill_layout, prefill_batch, decode_layout, decode_batch, choice)
 
     @functools.cached_property
     def _inner(self) -> Ints:
@@ -121,7 +132,8 @@ def pair_space(
         NoFeasible: No two layouts fit the GPUs together.
     """
     prefill_gpus, decode_gpus = (np.array([layout.gpus for layout in side.layouts]) for side in (prefill, decode))
-    sizes, kind = [], np.full((len(prefill_gpus), len(decode_gpus)), NONE)
+    sizes: list[tuple[int, int]] = []
+    kind = np.full((len(prefill_gpus), len(decode_gpus)), NONE)
     pairs = _hand_over(prefill, decode) & (prefill_gpus[:, None] + decode_gpus <= max_gpus)
     for at in zip(*np.nonzero(pairs), strict=True):
         size = int(prefill_gpus[at[0]]), int(decode_gpus[at[1]])
@@ -130,8 +142,8 @@ def pair_space(
         kind[at] = sizes.index(size)
     if not sizes:
         raise NoFeasible(f"no prefill and decode worker of the listed layouts fit {max_gpus} GPUs together")
-    most = max_prefill_workers, max_decode_workers
-    return PairSpace(tuple(_counts(*size, *most, max_gpus) for size in sizes), kind)
+    counts = [_counts(size, (max_prefill_workers, max_decode_workers), max_gpus) for size in sizes]
+    return PairSpace(tuple(counts), kind)
 
 
 def _hand_over(prefill: Worker, decode: Worker) -> NDArray[np.bool_]:
@@ -145,11 +157,10 @@ def _hand_over(prefill: Worker, decode: Worker) -> NDArray[np.bool_]:
     return (tp[0][:, None] == tp[1]) | spread[0][:, None] | spread[1]
 
 
-def _counts(
-    prefill_gpus: int, decode_gpus: int, max_prefill_workers: int, max_decode_workers: int, max_gpus: int
-) -> Counts:
-    prefill, decode = np.indices((max_prefill_workers, max_decode_workers)).reshape(2, -1) + 1
-    gpus = prefill * prefill_gpus + decode * decode_gpus
-    order = np.lexsort((decode, gpus))
-    order = order[gpus[order] <= max_gpus]
+def _counts(gpus: tuple[int, int], most: tuple[int, int], max_gpus: int) -> Counts:
+    """Worker counts of workers with so many GPUs each, prefill and decode."""
+    prefill, decode = np.indices(most).reshape(2, -1) + 1
+    total = prefill * gpus[0] + decode * gpus[1]
+    order = np.lexsort((decode, total))
+    order = order[total[order] <= max_gpus]
     return Counts(prefill[order], decode[order])
