@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from aicjax.models import op_lists as op_lists
     from aicjax.models import resolve_quantisation as resolve_quantisation
     from aicjax.ops.query import operator_latency as operator_latency
+    from aicjax.sweeps.result import SweepResult as SweepResult
+    from aicjax.sweeps.run import sweep as sweep
+    from aicjax.sweeps.spec import SweepSpec as SweepSpec
     from aicjax.tables import resolve_version as resolve_version
 
 __version__ = "0.1.0"
@@ -69,6 +72,9 @@ _ROOMS = {
     ),
     "aicjax.explore.support": ("support",),
     "aicjax.ops.query": ("operator_latency",),
+    "aicjax.sweeps.result": ("SweepResult",),
+    "aicjax.sweeps.run": ("sweep",),
+    "aicjax.sweeps.spec": ("SweepSpec",),
     "aicjax.tables": ("resolve_version",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

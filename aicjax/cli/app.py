@@ -9,7 +9,7 @@ import typer
 
 import aicjax
 from aicjax._results import AicjaxError
-from aicjax.cli import db, device, estimate, exp, options, query, recommend, refusals, search, support
+from aicjax.cli import db, device, estimate, exp, options, query, recommend, refusals, search, support, sweep
 
 EXIT_INTERNAL = 70  # a defect of this program (EX_SOFTWARE)
 EXIT_INTERRUPTED = 130
@@ -24,6 +24,7 @@ app.command("search")(search.command)
 app.command("default", hidden=True)(search.command)
 app.command("recommend")(recommend.command)
 app.command("exp")(exp.command)
+app.command("sweep")(sweep.command)
 app.command("estimate")(estimate.command)
 app.add_typer(query.app, name="query")
 app.command("support")(support.command)

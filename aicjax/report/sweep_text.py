@@ -24,9 +24,15 @@ Record = Mapping[str, Any]
 _DROPPED_FIRST = ("GiB\n/GPU", "in\nflight", "total\nms", "req/s", "version", "formats")
 
 
-def print_sweep(result: SweepResult, console: Console) -> None:
-    """Prints what was swept, then for each pair of limits the counts, the best points, and the best of each group."""
-    print_lines(console, [*question(result.spec), *progress(result), *refused(result)])
+def print_sweep(result: SweepResult, console: Console, *, points_per_s: float | None = None) -> None:
+    """Prints what was swept, then for each pair of limits the counts, the best points, and the best of each group.
+
+    Args:
+        result: What was found.
+        console: Where to.
+        points_per_s: How fast this host was; None where that is not known.
+    """
+    print_lines(console, [*question(result.spec), *progress(result, points_per_s), *refused(result)])
     pairs = len(result.spec.limits)
     for limits in range(pairs):
         overall, *groups = result.answers[limits::pairs]
@@ -58,10 +64,10 @@ def question(spec: SweepSpec) -> list[str]:
     ]
 
 
-def progress(result: SweepResult) -> list[str]:
+def progress(result: SweepResult, points_per_s: float | None = None) -> list[str]:
     """How many points were done, how fast, and whether that is all."""
-    rate = f", {result.done_points / result.seconds:,.0f} a second" if result.seconds > 0 else ""
-    lines = [f"{result.done_points:,} points in {result.seconds:.1f} s{rate}"]
+    rate = "" if points_per_s is None else f" at {points_per_s:,.0f} points/s"
+    lines = [f"{result.done_points:,} points, {result.seconds:.1f} s{rate}"]
     if not result.complete:
         lines.append(f"incomplete: {result.points:,} points in all; the same command with the same --out goes on")
     return lines
@@ -83,6 +89,13 @@ def counts(answer: Answer) -> list[str]:
     lost = [f"{count:,} {REASONS[name]}" for name, count in answer.counts.items() if count and name != "feasible"]
     head = f"{limits_text(answer.limits)}: {feasible:,} of {total:,} points feasible{share}"
     return [head, *([f"  the others: {', '.join(lost)}"] if lost else [])]
+
+
+def nothing_found(result: SweepResult) -> str:
+    """Why no point meets its limits, one line."""
+    counted = result.answers[0].counts
+    words = [f"{count:,} {REASONS[name]}" for name, count in counted.items() if count]
+    return f"None of {sum(counted.values()):,} points meets its limits: {', '.join(words)}."
 
 
 def limits_text(limits: Limits) -> str:
@@ -108,7 +121,8 @@ def _axis(name: str, counts: Sequence[int]) -> str:
     values = span(counts)
     if isinstance(values, list):
         return f"{name} {', '.join(map(str, values))}"
-    return f"{name} {values['first']} to {values['last']} by {values['step']} ({len(counts)})"
+    step = f" by {values['step']}" if values["step"] > 1 else ""
+    return f"{name} {values['first']} to {values['last']}{step}"
 
 
 def _print_best(console: Console, spec: SweepSpec, answer: Answer, objective: str) -> None:

@@ -2,8 +2,9 @@
 """What a sweep covers, from a YAML file or keywords: its axes, its limits, and what is kept of it."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -218,8 +219,12 @@ class SweepSpec(_Part):
         )
 
 
-def load_spec(path: str | Path) -> SweepSpec:
+def load_spec(path: str | Path, changes: Mapping[str, Any] = MappingProxyType({})) -> SweepSpec:
     """The sweep in a YAML file.
+
+    Args:
+        path: The file.
+        changes: Fields that are stated otherwise than there.
 
     Raises:
         InputError: No such file, no YAML, an unknown field, or a value outside its range.
@@ -228,8 +233,28 @@ def load_spec(path: str | Path) -> SweepSpec:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError("spec", str(path), f"a readable file ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError("spec", str(path), "a YAML file, encoded as UTF-8") from None
     except yaml.YAMLError as error:
         raise InputError("spec", str(path), f"a YAML file ({str(error).splitlines()[0]})") from None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise InputError("spec", str(path), "a YAML mapping of axes")
-    return SweepSpec(**content)
+    return SweepSpec(**{**content, **changes})
+
+
+def parse_changes(assignments: Sequence[str]) -> dict[str, Any]:
+    """Fields from assignments such as `batch={last: 64}`, whose values are YAML.
+
+    Raises:
+        InputError: One is no assignment, or its value no YAML.
+    """
+    changes = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not (name and equals):
+            raise InputError("set", assignment, "a field, =, and its value")
+        try:
+            changes[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError("set", assignment, f"a value in YAML ({str(error).splitlines()[0]})") from None
+    return changes
