@@ -109,6 +109,11 @@ class Compat:
         here="they count all GPUs of the worker",
         why="prefill workers with context parallelism would rank 2 to 8 times too high",
     )
+    idle_decode_slots_in_flight: bool = _quirk(
+        there="A load in flight is served by the decode slots of replicas, whether or not prefill workers fill them",
+        here="slots count by the share that the rate of the replica keeps busy",
+        why="one prefill worker beside many decode slots would serve any load",
+    )
     merged_loads_by_throughput: bool = _quirk(
         there="With all engines, recommendations for a load are ranked by throughput per GPU",
         here="by the GPUs that they need, as with one engine",

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from aicjax.constants import DisaggConstants
 from aicjax.explore import columns
 from aicjax.explore import frame as frames
-from aicjax.explore.agg_points import AggPoints, kept_points
+from aicjax.explore.agg_points import AggPoints
 from aicjax.explore.columns import DECIMALS
 from aicjax.explore.encode_pool import EncodePool
 from aicjax.explore.frame import Frame
-from aicjax.explore.targets import Targets
+from aicjax.explore.objective import Objective
+from aicjax.explore.pareto import front_of_groups
+from aicjax.explore.targets import Bounds
 from aicjax.serving.encoder import Encoders
 
 Floats = NDArray[np.float64]
@@ -72,15 +74,6 @@ def behind_encoders(points: AggPoints, latency_ms: float) -> AggPoints:
         ttft_ms=np.round(points.ttft_ms, DECIMALS) + latency_ms,
         request_latency_ms=points.request_latency_ms + latency_ms,
     )
-
-
-def choices_within(points: AggPoints, targets: Targets, pool: EncodePool, keep: int) -> list[Ints]:
-    """Flat positions of the points that go behind each choice of encode worker: see `kept_points`.
-
-    A cell must stay below the TTFT limit; a worker alone may reach it.
-    """
-    below = targets._replace(ttft_ms=np.nextafter(targets.ttft_ms, 0))
-    return [kept_points(behind_encoders(points, wait), below, keep) for wait in pool.workers.latency_ms.tolist()]
 
 
 def cells(seq_per_s: Floats, gpus: Ints, encoders: Encoders, limits: CellLimits, constants: DisaggConstants) -> Cells:
@@ -147,6 +140,18 @@ def cell_frame(rows: Sequence[Frame], pool: EncodePool, limits: CellLimits, cons
         parts.append(cell_rows(frames.take(frame, found.row), found, choice, pool, constants))
     joined = frames.concatenate(parts)
     return frames.take(joined, np.argsort(-joined["tokens/s/gpu"], kind="stable"))
+
+
+def front_cells(frame: Frame, bounds: Bounds, objectives: Sequence[Objective]) -> Frame:
+    """Rows of the cells that are on the front of their layout in latency and some objective."""
+    layout = np.unique(frame["parallel"], return_inverse=True)[1]
+    latency_ms = frame["request_latency" if bounds.on_request else "tpot"]
+    fronts = []
+    for objective in objectives:
+        rate = frame["seq/s" if objective.gpus is None else "tokens/s"]  # what picking reads; both are rounded
+        score = objective.score(rate, frame["num_total_gpus"], frame["concurrency"])
+        fronts.append(front_of_groups(layout, latency_ms, score, frame["ttft"]))
+    return frames.take(frame, np.unique(np.concatenate(fronts)))
 
 
 def cell_rows(frame: Frame, found: Cells, choice: int, pool: EncodePool, constants: DisaggConstants) -> Frame:

@@ -3,18 +3,21 @@
 
 The walk of AIConfigurator 0.12.0 tries batches in order, and for each the context-token budgets in order, until memory
 runs out; points that repeat an earlier one are passed over. Here all points are evaluated at once and the walk is a
-mask.
+mask. An exhaustive sweep judges every point on its own and keeps the front of every layout.
 """
 
+import dataclasses
 import enum
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aicjax.explore.columns import DECIMALS
-from aicjax.explore.targets import Targets
+from aicjax.explore.pareto import front_of_groups
+from aicjax.explore.targets import Bounds, Targets
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import Verdict
 from aicjax.models import Parallel
@@ -51,6 +54,7 @@ class AggPoints:
         verdict: Codes of `Verdict`.
         encoder: Times of the vision encoder, in the latencies; None without one.
         encoder_bytes: Its part of the memory.
+        judged: What becomes of each point, codes of `Outcome`, where the walk over all of them does not decide.
     """
 
     load: Load
@@ -64,11 +68,35 @@ class AggPoints:
     verdict: NDArray[np.int8]
     encoder: EncoderTimes | None = None
     encoder_bytes: NDArray[np.float64] | float = 0.0
+    judged: NDArray[np.int8] | None = None
 
     @functools.cached_property
     def outcome(self) -> NDArray[np.int8]:
         """What the search makes of each point: codes of `Outcome`."""
-        return outcomes(self.load, self.plan, ~np.isfinite(self.request_latency_ms), self.verdict)
+        if self.judged is not None:
+            return self.judged
+        return outcomes(self.load, self.plan, self.missing, self.verdict)
+
+    @property
+    def missing(self) -> Mask:
+        """Points without data."""
+        return ~np.isfinite(self.request_latency_ms)
+
+    def one_by_one(self) -> "AggPoints":
+        """The points with every one judged on its own, whatever its neighbours are."""
+        misfit = np.where(self.verdict == Verdict.DOES_NOT_FIT, Outcome.DOES_NOT_FIT, Outcome.KV_DOES_NOT_FIT)
+        cases = [~_inside(self.plan), self.missing, self.verdict != Verdict.FITS]
+        judged = np.select(cases, [Outcome.OUTSIDE, Outcome.MISSING, misfit], Outcome.EVALUATED)
+        return dataclasses.replace(self, judged=judged.astype(np.int8))
+
+    def walked(self, batches: Sequence[int], budgets: Sequence[int]) -> "AggPoints":
+        """The points with those of a part of the batches and context-token budgets walked, and the others outside."""
+        rows, columns = np.isin(self.plan.batch[:, 0], batches), np.isin(self.plan.ctx_tokens[0], budgets)
+        at = np.ix_(np.arange(len(self.layouts)), rows, columns)
+        fields = {field.name: getattr(self.plan, field.name)[at[1:]] for field in dataclasses.fields(self.plan)}
+        judged = np.full(self.verdict.shape, Outcome.OUTSIDE, np.int8)
+        judged[at] = outcomes(self.load, AggPlan(**fields), self.missing[at], self.verdict[at])
+        return dataclasses.replace(self, judged=judged)
 
     @property
     def gpus(self) -> Ints:
@@ -107,8 +135,7 @@ def outcomes(load: Load, plan: AggPlan, missing: Mask, verdict: NDArray[np.int8]
         verdict: Memory verdicts.
     """
     configs, batches, budgets = missing.shape
-    room = plan.batch - plan.prompts
-    inside = np.broadcast_to(room >= np.where(plan.batch > 1, 1, 0), missing.shape)
+    inside = np.broadcast_to(_inside(plan), missing.shape)
     column = np.arange(budgets)
     misfit = ~missing & (verdict != Verdict.FITS)
     dedup = load.progress == 1
@@ -151,8 +178,41 @@ def kept_points(points: AggPoints, targets: Targets, keep: int) -> Ints:
     kept = np.flatnonzero(chosen.any(axis=0))
     first_target = chosen[:, kept].argmax(axis=0)
     encountered = kept[np.lexsort((kept, first_target, config[kept]))]
-    per_gpu = rate[position[encountered]] * points.output_tokens / points.gpus[config[encountered]]
-    return position[encountered[np.argsort(-np.round(per_gpu, DECIMALS), kind="stable")]]
+    return _by_rate_per_gpu(points, position[encountered])
+
+
+def front_points(points: AggPoints, bounds: Bounds, *, of_batches: bool = False) -> Ints:
+    """Flat positions of the points on the front of their layout, by reported tokens/s/GPU descending.
+
+    Of the points within the limits, those that no other of the layout matches or beats in reported latency and rate;
+    whatever limit on the latency is picked by, the best point within it is one of them.
+
+    Args:
+        points: The points.
+        bounds: Latency limits.
+        of_batches: Whether each batch of a layout keeps a front of its own, for requests in flight to be picked by.
+    """
+    latency_ms = points.request_latency_ms if bounds.on_request else points.tpot_ms
+    within = (points.outcome == Outcome.EVALUATED) & (points.ttft_ms <= bounds.ttft_ms)
+    reported_ms = np.round(latency_ms, DECIMALS)
+    position = np.flatnonzero(within & (reported_ms <= bounds.latency_ms))
+    _, batches, budgets = points.outcome.shape
+    group = position // (budgets if of_batches else batches * budgets)
+    reported_ms, rate, ttft_ms = (v.ravel()[position] for v in (reported_ms, points.seq_per_s, points.ttft_ms))
+    front = front_of_groups(group, reported_ms, rate, ttft_ms)
+    return _by_rate_per_gpu(points, position[front])
+
+
+def _inside(plan: AggPlan) -> Mask:
+    """Points whose steps have room for a decode row [batch, ctx]."""
+    return plan.batch - plan.prompts >= np.where(plan.batch > 1, 1, 0)
+
+
+def _by_rate_per_gpu(points: AggPoints, positions: Ints) -> Ints:
+    """Positions by reported tokens/s/GPU, descending."""
+    gpus = points.gpus[positions // points.outcome[0].size]
+    per_gpu = points.seq_per_s.ravel()[positions] * points.output_tokens / gpus
+    return positions[np.argsort(-np.round(per_gpu, DECIMALS), kind="stable")]
 
 
 def _repeated(reached: Mask, schedule: Ints) -> Mask:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from aicjax._results import AicjaxError
-from aicjax.explore.agg_cells import CellLimits, behind_encoders, cell_frame, choices_within
-from aicjax.explore.agg_points import AggPoints, Outcome, kept_points
+from aicjax.explore.agg_cells import CellLimits, behind_encoders, cell_frame, front_cells
+from aicjax.explore.agg_points import AggPoints, Ints, Outcome, front_points, kept_points
 from aicjax.explore.agg_sweep import AggSweep, agg_frame, plan_agg_sweep, sweep_points
 from aicjax.explore.encode_pool import EncodePool, requested_pool
 from aicjax.explore.evaluation import Evaluation
@@ -18,11 +18,13 @@ from aicjax.explore.frame import Frame
 from aicjax.explore.grid import Grid
 from aicjax.explore.misfit import missing_error, nothing_fits
 from aicjax.explore.request import SearchRequest
-from aicjax.explore.result import Explanation, TaskResult
+from aicjax.explore.result import Explanation, Sensitivity, TaskResult
+from aicjax.explore.sensitivity_points import agg_sensitivities
+from aicjax.explore.sensitivity_sides import one_layout
 from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_points
 from aicjax.explore.step_times import agg_steps, encoder_step
-from aicjax.explore.targets import Targets, sweep_targets
+from aicjax.explore.targets import Targets, sweep_bounds, sweep_targets
 from aicjax.explore.task import Budget, Space, Task, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.memory import MemorySplit, WorkerMemory
@@ -62,30 +64,51 @@ class AggTask(Task):
             max_seq_len=self.request.max_seq_len,
             kv_fraction=self.request.free_gpu_memory_fraction,
         )
-        targets = sweep_targets(self.request, self.grid.targets)
-        feasible = self._feasible(points, targets)
+        points = points.one_by_one() if self.grid.exhaustive else points
         return self.picked(
-            feasible,
+            self._feasible(points, self.grid),
             lambda: self._shortfall(points, curves, rows),
             resolved=resolved([self.space]),
             refused=refusals([self.space]),
             evaluated=int((points.outcome == Outcome.EVALUATED).sum()),
             explain=lambda row: self._explain(points, curves, rows, row),
+            sensitivities=None if worker.deployment.load.images else self._sensitivities,
+            coarse=lambda base: self._feasible(self._walked(points, base), base),
         )
 
-    def _feasible(self, points: AggPoints, targets: Targets) -> Frame:
-        """Rows within the targets: of workers, or of cells of them with encode workers."""
-        worker, keep = self.space.worker, self.grid.agg.keep_per_target
-        if self.pool is None:
-            return agg_frame(points, kept_points(points, targets, keep), worker)
-        rows = [agg_frame(points, chosen, worker) for chosen in choices_within(points, targets, self.pool, keep)]
-        return cell_frame(rows, self.pool, self._cell_limits, worker.deployment.constants.disagg)
+    def _walked(self, points: AggPoints, grid: Grid) -> AggPoints:
+        """The points that another grid has, walked as a search on it does."""
+        load = self.space.worker.deployment.load
+        return points.walked(grid.agg.batch, _budgets(grid, load.isl, self.request))
 
-    @property
-    def _cell_limits(self) -> CellLimits:
-        request, encoder = self.request, self.grid.encoder
+    def _feasible(self, points: AggPoints, grid: Grid) -> Frame:
+        """Rows within the limits: of workers, or of cells of them with encode workers."""
+        worker = self.space.worker
+        if self.pool is None:
+            return agg_frame(points, self._kept(points, grid), worker)
+        behind = [behind_encoders(points, wait) for wait in self.pool.workers.latency_ms.tolist()]
+        rows = [agg_frame(waiting, self._kept(waiting, grid, below=True), worker) for waiting in behind]
+        cells = cell_frame(rows, self.pool, self._cell_limits(grid), worker.deployment.constants.disagg)
+        if not grid.exhaustive:
+            return cells
+        return front_cells(cells, sweep_bounds(self.request, grid.targets), self.budget.objectives(self.request))
+
+    def _kept(self, points: AggPoints, grid: Grid, *, below: bool = False) -> Ints:
+        """Flat positions of the points kept; with `below` they stay below the TTFT limit, which others may reach."""
+        if grid.exhaustive:
+            limits = sweep_bounds(self.request, grid.targets)
+        else:
+            limits = sweep_targets(self.request, grid.targets)
+        if below:
+            limits = limits._replace(ttft_ms=np.nextafter(limits.ttft_ms, 0))
+        if isinstance(limits, Targets):
+            return kept_points(points, limits, grid.agg.keep_per_target)
+        return front_points(points, limits, of_batches=self.request.target_concurrency is not None)
+
+    def _cell_limits(self, grid: Grid) -> CellLimits:
+        request, encoder = self.request, grid.encoder
         budget = min(self.budget.replica_gpus, request.max_gpu_per_replica or self.budget.replica_gpus)
-        sizes = self.grid.disagg.replica_sizes(budget, large_ep=False, sizes=request.num_gpu_per_replica)
+        sizes = grid.disagg.replica_sizes(budget, large_ep=False, sizes=request.num_gpu_per_replica)
         most = request.max_encoder_workers or encoder.max_workers
         return CellLimits(tuple(sorted(sizes)), encoder.max_agg_workers, most)
 
@@ -110,7 +133,8 @@ class AggTask(Task):
         alone_ms = alone.encoder_ms + alone.context_ms + wait_ms
         alone_ms = float(np.nanmin(alone_ms)) if np.isfinite(alone_ms).any() else np.inf
         if share < 0 and self.pool is not None:
-            detail = f"replica size: no workers with encode workers fill one of {list(self._cell_limits.sizes)} GPUs"
+            sizes = list(self._cell_limits(self.grid).sizes)
+            detail = f"replica size: no workers with encode workers fill one of {sizes} GPUs"
             shortfall = Shortfall("replica size", None, "", detail)
         else:
             shortfall = latency_shortfall(limits, limit, share, alone_ms, where)
@@ -157,6 +181,9 @@ class AggTask(Task):
             steps=steps + agg_steps(self.sweep, curves, positions[config], at, ctx),
         )
 
+    def _sensitivities(self, row: dict) -> tuple[Sensitivity, ...]:
+        return agg_sensitivities(one_layout(self.space.worker, row["parallel"]), row["bs"], row["ctx_tokens"])
+
     def _next_batch(self, points: AggPoints, config: int, at: int, ctx: int, budgets) -> tuple[str, str, int | None]:
         """Binding limit, reason and size of the next larger batch of a layout, with the same budget where it runs."""
         batches = points.plan.batch[:, 0]
@@ -176,6 +203,11 @@ class AggTask(Task):
         return binding, reason, batch
 
 
+def _budgets(grid: Grid, isl: int, request: SearchRequest) -> list[int]:
+    """Context-token budgets of a grid."""
+    return grid.agg.context_tokens.values(isl, chunked=request.enable_chunked_prefill)
+
+
 def plan_agg_task(
     name: str, request: SearchRequest, backend: str, budget: Budget, grid: Grid, evaluation: Evaluation
 ) -> AggTask:
@@ -188,14 +220,13 @@ def plan_agg_task(
     coordinates = evaluation.add(space.worker)
     deployment = space.worker.deployment
     load = deployment.load
-    budgets = grid.agg.context_tokens.values(load.isl, chunked=request.enable_chunked_prefill)
     return AggTask(
         name=name,
         request=request,
         budget=budget,
         grid=grid,
         space=space,
-        sweep=plan_agg_sweep(space.worker, grid.agg.batch, budgets, coordinates),
+        sweep=plan_agg_sweep(space.worker, grid.agg.batch, _budgets(grid, load.isl, request), coordinates),
         alone=plan_static_sweep(space.worker, "static_ctx", [1], coordinates, grid.disagg.decode_stride),
         pool=requested_pool(name, request, deployment, grid.encoder),
     )

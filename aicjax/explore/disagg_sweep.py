@@ -13,8 +13,10 @@ from aicjax.explore import frame as frames
 from aicjax.explore.encode_pool import EncodePool
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import DisaggGrid
+from aicjax.explore.objective import Objective
+from aicjax.explore.replica_fronts import replica_fronts
 from aicjax.explore.replicas import Replicas, WorkerTable, best_replicas
-from aicjax.explore.targets import Targets
+from aicjax.explore.targets import Bounds, Targets
 from aicjax.serving.backends import BackendRules
 from aicjax.serving.disagg import ReplicaLimits
 
@@ -59,6 +61,31 @@ def sweep_replicas(
         worker_table(prefill), worker_table(decode), targets, limits, osl, constants, cuts, may_pair, encoders
     )
     return disagg_frame(prefill, decode, replicas, pool), replicas
+
+
+def sweep_fronts(
+    prefill: Frame,
+    decode: Frame,
+    bounds: Bounds,
+    objectives: Sequence[Objective],
+    limits: ReplicaLimits,
+    osl: int,
+    constants: DisaggConstants,
+    rules: BackendRules,
+    wide: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    pool: EncodePool | None = None,
+    *,
+    idle_slots_count: bool = False,
+) -> Frame:
+    """Rows of the replicas on the fronts of a search; arguments as of `sweep_replicas` and `replica_fronts`."""
+    kinds = None
+    if rules.same_tp_handover:
+        free = _pairs_freely(prefill, decode, wide)
+        kinds = np.where(free[0], 0, prefill["tp"]), np.where(free[1], 0, decode["tp"])
+    encoders = None if pool is None else pool.workers
+    tables = worker_table(prefill), worker_table(decode)
+    replicas = replica_fronts(*tables, bounds, objectives, limits, osl, constants, kinds, encoders, idle_slots_count)
+    return disagg_frame(prefill, decode, replicas, pool)
 
 
 def worker_table(frame: Frame) -> WorkerTable:
@@ -108,12 +135,17 @@ def _handover(
     prefill: Frame, decode: Frame, wide: tuple[Sequence[str], Sequence[str]]
 ) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]:
     """Which rows may hand caches over: of one tensor parallel size, or with experts over many GPUs on either side."""
-    free = [np.isin(rows["parallel"], labels) for rows, labels in zip((prefill, decode), wide, strict=True)]
+    free = _pairs_freely(prefill, decode, wide)
 
     def may_pair(p: NDArray[np.int64], d: NDArray[np.int64]) -> NDArray[np.bool_]:
         return (prefill["tp"][p][:, None] == decode["tp"][d]) | free[0][p][:, None] | free[1][d]
 
     return may_pair
+
+
+def _pairs_freely(prefill: Frame, decode: Frame, wide: tuple[Sequence[str], Sequence[str]]) -> list[NDArray[np.bool_]]:
+    """Rows of each side whose caches fit workers of any tensor parallel size."""
+    return [np.isin(rows["parallel"], labels) for rows, labels in zip((prefill, decode), wide, strict=True)]
 
 
 def replica_limits(

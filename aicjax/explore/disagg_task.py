@@ -11,23 +11,27 @@ import numpy as np
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import DECIMALS
-from aicjax.explore.disagg_sweep import replica_limits, sweep_replicas
+from aicjax.explore.disagg_sweep import replica_limits, sweep_fronts, sweep_replicas
 from aicjax.explore.encode_pool import EncodePool, requested_pool
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.explain import concurrency_in_use, first_reason, limit_reason, memory_use, misfit_reason
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import Grid
 from aicjax.explore.misfit import missing_error, nothing_fits
+from aicjax.explore.objective import in_flight
 from aicjax.explore.request import SearchRequest
-from aicjax.explore.result import Explanation, MemoryUse, StepTimes, TaskResult
+from aicjax.explore.result import Explanation, MemoryUse, Sensitivity, StepTimes, TaskResult
+from aicjax.explore.sensitivity_points import disagg_sensitivities
+from aicjax.explore.sensitivity_sides import one_layout
 from aicjax.explore.shortfall import Limits, Shortfall, latency_shortfall, nearest
 from aicjax.explore.static_sweep import StaticSweep, fitting, plan_static_sweep, static_frame, static_points
 from aicjax.explore.step_times import encoder_step, static_steps
-from aicjax.explore.targets import sweep_targets
+from aicjax.explore.targets import sweep_bounds, sweep_targets
 from aicjax.explore.task import Budget, Space, Task, refusals, resolved, role_space
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, WorkerMemory
+from aicjax.serving.disagg import ReplicaLimits
 
 _ROUNDING = 10.0**-DECIMALS  # of the rates of rows
 
@@ -94,35 +98,53 @@ class DisaggTask(Task):
         constants = deployment.constants.disagg
         prefill = self._side(self.prefill_sweep, constants.prefill_latency_correction, evaluation)
         decode = self._side(self.decode_sweep, constants.decode_latency_correction, evaluation)
-        limits = replica_limits(
-            self.grid.disagg,
+        return self.picked(
+            self._feasible(prefill.rows, decode.rows, self.grid),
+            lambda: self._shortfall(prefill, decode, self._limits(self.grid).sizes),
+            resolved=resolved([self.prefill, self.decode]) | {"corrections": dataclasses.asdict(constants)},
+            refused=refusals([self.prefill, self.decode]),
+            evaluated=prefill.evaluated + decode.evaluated,
+            explain=lambda row: self._explain(prefill, decode, row),
+            sensitivities=None if self.prefill.worker.deployment.load.images else self._sensitivities,
+            coarse=lambda base: self._feasible(
+                _with_batches(prefill.rows, _prefill_batches(request, base)),
+                _with_batches(decode.rows, _decode_batches(request, base)),
+                base,
+            ),
+        )
+
+    def _feasible(self, prefill: Frame, decode: Frame, grid: Grid) -> Frame:
+        """Rows of the replicas that some rows of workers form within the limits."""
+        request, deployment = self.request, self.prefill.worker.deployment
+        limits, osl, constants = self._limits(grid), deployment.load.osl, deployment.constants.disagg
+        wide = tuple(self.prefill.worker.libraries), tuple(self.decode.worker.libraries)
+        if grid.exhaustive:
+            bounds, sought = sweep_bounds(request, grid.targets), self.budget.objectives(request)
+            how = limits, osl, constants, deployment.rules, wide, self.pool
+            idle_slots_count = request.switches.idle_decode_slots_in_flight
+            return sweep_fronts(prefill, decode, bounds, sought, *how, idle_slots_count=idle_slots_count)
+        targets, how = sweep_targets(request, grid.targets), (deployment.rules, wide, self.pool)
+        return sweep_replicas(prefill, decode, targets, limits, osl, constants, grid.disagg, *how)[0]
+
+    def in_flight(self, rows: Frame) -> np.ndarray:
+        """Requests in flight in the replica of each row at its rate."""
+        if self.request.switches.idle_decode_slots_in_flight:
+            return rows["concurrency"]
+        constants = self.prefill.worker.deployment.constants.disagg
+        decode = rows["(d)seq/s/worker"] * rows["(d)workers"] * constants.decode_degradation
+        return in_flight(rows["concurrency"], rows["seq/s"], decode)
+
+    def _limits(self, grid: Grid) -> ReplicaLimits:
+        request = self.request
+        return replica_limits(
+            grid.disagg,
             self.budget.replica_gpus,
             sizes=request.num_gpu_per_replica,
             max_gpus=request.max_gpu_per_replica,
             max_prefill_workers=request.max_prefill_workers,
             max_decode_workers=request.max_decode_workers,
-            max_encode_workers=request.max_encoder_workers or self.grid.encoder.max_workers,
+            max_encode_workers=request.max_encoder_workers or grid.encoder.max_workers,
             large_ep=self.prefill.large_ep or self.decode.large_ep,
-        )
-        feasible, _ = sweep_replicas(
-            prefill.rows,
-            decode.rows,
-            sweep_targets(request, self.grid.targets),
-            limits,
-            deployment.load.osl,
-            constants,
-            self.grid.disagg,
-            deployment.rules,
-            (tuple(self.prefill.worker.libraries), tuple(self.decode.worker.libraries)),
-            self.pool,
-        )
-        return self.picked(
-            feasible,
-            lambda: self._shortfall(prefill, decode, limits.sizes),
-            resolved=resolved([self.prefill, self.decode]) | {"corrections": dataclasses.asdict(constants)},
-            refused=refusals([self.prefill, self.decode]),
-            evaluated=prefill.evaluated + decode.evaluated,
-            explain=lambda row: self._explain(prefill, decode, row),
         )
 
     def _side(self, sweep: StaticSweep, correction: float, evaluation: Evaluation) -> _Side:
@@ -197,6 +219,12 @@ class DisaggTask(Task):
             steps=steps + tuple(step for role, side, prefix in sides for step in side.steps(role, row, prefix)),
         )
 
+    def _sensitivities(self, row: dict) -> tuple[Sensitivity, ...]:
+        workers = (self.prefill.worker, "(p)"), (self.decode.worker, "(d)")
+        prefill, decode = (one_layout(worker, row[f"{prefix}parallel"]) for worker, prefix in workers)
+        batches, counts = ((row[f"(p){name}"], row[f"(d){name}"]) for name in ("bs", "workers"))
+        return disagg_sensitivities(prefill, decode, batches, counts, self.grid.disagg.decode_stride, queued=True)
+
     def _tpot_in_use(self, decode: _Side, row: dict) -> float:
         """TPOT of the smallest decode batch of the layout that sustains the rate of the replica."""
         rows, degradation = decode.rows, self.prefill.worker.deployment.constants.disagg.decode_degradation
@@ -240,10 +268,7 @@ def plan_disagg_task(
     if request.osl < 2:
         raise NoFeasible(f"{name}: one output token leaves nothing to decode.")
     prefill, decode = (role_space(request, role, backend, budget, grid.layouts) for role in ("prefill", "decode"))
-    batches = {
-        "prefill": range(1, request.prefill_max_batch_size + 1),
-        "decode": grid.disagg.decode_batches(request.decode_max_batch_size),
-    }
+    batches = {"prefill": _prefill_batches(request, grid), "decode": _decode_batches(request, grid)}
     stride = grid.disagg.decode_stride
     return DisaggTask(
         name=name,
@@ -260,6 +285,19 @@ def plan_disagg_task(
         ),
         pool=requested_pool(name, request, prefill.worker.deployment, grid.encoder),
     )
+
+
+def _prefill_batches(request: SearchRequest, grid: Grid) -> range:
+    return range(1, (request.prefill_max_batch_size or grid.disagg.prefill_max_batch) + 1)
+
+
+def _decode_batches(request: SearchRequest, grid: Grid) -> list[int]:
+    return grid.disagg.decode_batches(request.decode_max_batch_size)
+
+
+def _with_batches(rows: Frame, batches: Sequence[int]) -> Frame:
+    """The rows of some batches."""
+    return frames.take(rows, np.isin(rows["bs"], batches))
 
 
 def _named(rows: Frame, position: int) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER, LOAD_MATCH
 from aicjax.explore.frame import Frame
+from aicjax.explore.objective import Objective
 from aicjax.explore.pareto import pareto_front
 
 
@@ -67,7 +68,8 @@ def pick_for_budget(frame: Frame, limit: Limit, total_gpus: int, top_n: int, gro
         frame = frames.take(frame, limit.values(frame) <= limit.value_ms)
     size = frame["num_total_gpus"]
     frame = frames.with_cluster(frame, frame["tokens/s/gpu"] * (total_gpus // size) * size / total_gpus)
-    candidates, meets = _candidates(frame, limit)
+    rows, meets = _candidates(frame, limit)
+    candidates = frames.take(frame, rows)
     candidates = frames.take(candidates, _first_of_groups(candidates[group], -candidates[CLUSTER]))
     if meets:
         second = candidates["request_latency"] if limit.on_request else -candidates["tokens/s/user"]
@@ -86,6 +88,7 @@ def pick_for_load(
     request_rate: float | None = None,
     concurrency: float | None = None,
     max_gpus: int | None = None,
+    in_flight: np.ndarray | None = None,
 ) -> Pick:
     """The rows that serve a load with the fewest GPUs, one of each group.
 
@@ -100,14 +103,13 @@ def pick_for_load(
         request_rate: Load [requests/s]; this or `concurrency`.
         concurrency: Load [requests in flight].
         max_gpus: Most GPUs, or None.
+        in_flight: Requests that a replica of each row has in flight; those that it has room for when None.
     """
+    in_flight = frame["concurrency"] if in_flight is None else in_flight
     frame = frames.with_cluster(frame, frame["tokens/s/gpu"])
-    candidates, meets = _candidates(frame, limit)
-    if request_rate is not None:
-        needed = request_rate / candidates["seq/s"]
-    else:
-        needed = np.asarray(concurrency) / candidates["concurrency"]
-    replicas = np.maximum(np.ceil(needed), 1).astype(np.int64)
+    rows, meets = _candidates(frame, limit)
+    candidates, load = frames.take(frame, rows), Objective(request_rate=request_rate, concurrency=concurrency)
+    replicas = load.replicas(candidates["seq/s"], in_flight[rows])
     size = candidates["num_total_gpus"]
     capped = meets and max_gpus is not None and bool((replicas * size > max_gpus).all())
     if meets and max_gpus is not None:
@@ -154,12 +156,12 @@ def _front(frame: Frame, limit: Limit) -> Frame:
     return pareto_front(frame, "tokens/s/user", CLUSTER)
 
 
-def _candidates(frame: Frame, limit: Limit) -> tuple[Frame, bool]:
-    """Rows within the limit, or all rows when there is none; without those that are not finite."""
+def _candidates(frame: Frame, limit: Limit) -> tuple[np.ndarray, bool]:
+    """Mask of the rows within the limit, or of all when there is none; without those that are not finite."""
     values = limit.values(frame)
     meets = values <= limit.value_ms
     chosen = meets if meets.any() else np.ones(len(values), bool)
-    return frames.take(frame, chosen & np.isfinite(values) & np.isfinite(frame[CLUSTER])), bool(meets.any())
+    return chosen & np.isfinite(values) & np.isfinite(frame[CLUSTER]), bool(meets.any())
 
 
 def _first_of_groups(group: np.ndarray, cost: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ that the choice is the one of AIConfigurator 0.12.0.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from aicjax.serving.encoder import Encoders
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+FloatLike = Any  # a number or an array of them
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def best_replicas(
     for choice, worker in enumerate(choices):
         rows, shortlists = _shortlists(prefill, limits_ms, constants, cuts, worker)
         counts = match_workers(prefill.workers(rows), decode.workers(decode_rows), limits, constants, worker)
-        estimate = _pairs(prefill, decode, rows[:, None], decode_rows[None, :], counts, osl, constants, worker)
+        estimate = pair_estimate(prefill, decode, rows[:, None], decode_rows[None, :], counts, osl, constants, worker)
         score = np.where(counts.prefill > 0, estimate.tokens_per_s / np.maximum(estimate.gpus, 1), -np.inf)
         if may_pair is not None:
             score = np.where(may_pair(rows, decode_rows), score, -np.inf)
@@ -112,12 +113,14 @@ def best_replicas(
     front = _joined(fronts)
     if len(front.prefill) == 0 or len(decode_rows) == 0:
         none = np.zeros(0, np.int64)
-        return _replicas(prefill, decode, none, none, none, WorkerCounts(none, none, none), osl, constants, encoders)
+        return ranked_replicas(
+            prefill, decode, none, none, none, WorkerCounts(none, none, none), osl, constants, encoders
+        )
     partner = np.stack([_best_partner(front.score, front.gpus, shortlist) for shortlist in front.shortlists])
     mate, row = _winners(front.score, front.gpus, partner[which], decode.tpot_ms[decode_rows], groups, targets, cuts)
     kept = WorkerCounts(*(count[mate, row] for count in front.counts))
     rows = front.prefill[mate], decode_rows[row], front.encode[mate]
-    return _replicas(prefill, decode, *rows, kept, osl, constants, encoders)
+    return ranked_replicas(prefill, decode, *rows, kept, osl, constants, encoders)
 
 
 def one_replica(
@@ -133,7 +136,7 @@ def one_replica(
     """The replica of the first prefill, decode and encode worker with given counts."""
     first = np.zeros(1, np.int64)
     counts = WorkerCounts(*(np.array([count]) for count in (prefill_workers, decode_workers, encode_workers)))
-    return _replicas(prefill, decode, first, first, first, counts, osl, constants, encoders)
+    return ranked_replicas(prefill, decode, first, first, first, counts, osl, constants, encoders)
 
 
 class _Front(NamedTuple):
@@ -169,6 +172,12 @@ def _joined(fronts: Sequence[_Front]) -> _Front:
     )
 
 
+def time_left(limits_ms: FloatLike, constants: DisaggConstants, encoder: Encoders | None) -> FloatLike:
+    """What limits on TTFT leave to the corrected TTFT of a prefill worker, behind an encode worker if there is one."""
+    left_ms = limits_ms - (0.0 if encoder is None else encoder.latency_ms * constants.ttft_correction)
+    return left_ms - constants.handover_ms
+
+
 def _shortlists(
     prefill: WorkerTable,
     limits_ms: Floats,
@@ -178,8 +187,7 @@ def _shortlists(
 ) -> tuple[Ints, list[Ints]]:
     """Prefill rows that any TTFT limit admits, and their positions for each."""
     order = np.lexsort((prefill.global_batch, -prefill.seq_per_s_per_gpu))
-    left_ms = limits_ms - (0.0 if encoder is None else encoder.latency_ms * constants.ttft_correction)
-    left_ms = left_ms - constants.handover_ms
+    left_ms = time_left(limits_ms, constants, encoder)
     passing = prefill.ttft_ms[order] * constants.ttft_correction < left_ms[:, None]
     kept = passing & (np.cumsum(passing, axis=1) <= cuts.keep_prefill)
     used = np.flatnonzero(kept.any(axis=0))
@@ -237,7 +245,7 @@ def _winners(
     return mates[kept], rows[kept]
 
 
-def _pairs(
+def pair_estimate(
     prefill: WorkerTable,
     decode: WorkerTable,
     prefill_rows: Ints,
@@ -247,6 +255,7 @@ def _pairs(
     constants: DisaggConstants,
     encoders: Encoders | None,
 ) -> DisaggEstimate:
+    """Estimates of replicas of the given rows of the tables, which broadcast."""
     return disagg_estimate(
         prefill.workers(prefill_rows),
         decode.workers(decode_rows),
@@ -259,7 +268,7 @@ def _pairs(
     )
 
 
-def _replicas(
+def ranked_replicas(
     prefill: WorkerTable,
     decode: WorkerTable,
     prefill_rows: Ints,
@@ -271,14 +280,14 @@ def _replicas(
     encoders: Encoders | None,
 ) -> Replicas:
     """The replicas without repeats, by reported tokens/s/GPU descending."""
-    pair = (encode_rows * len(prefill.gpus) + prefill_rows) * len(decode.gpus) + decode_rows
-    keep = np.sort(np.unique(pair, return_index=True)[1])
+    same = np.stack([encode_rows, prefill_rows, decode_rows, *counts])
+    keep = np.sort(np.unique(same, axis=1, return_index=True)[1])
 
     def kept(order: Ints) -> Replicas:
         p, d, e = prefill_rows[order], decode_rows[order], encode_rows[order]
         workers = WorkerCounts(*(count[order] for count in counts))
         chosen = None if encoders is None else encoders.take(e)
-        return Replicas(p, d, e, workers, _pairs(prefill, decode, p, d, workers, osl, constants, chosen))
+        return Replicas(p, d, e, workers, pair_estimate(prefill, decode, p, d, workers, osl, constants, chosen))
 
     estimate = kept(keep).estimate
     reported = np.round(estimate.tokens_per_s / estimate.gpus, DECIMALS)

@@ -10,6 +10,7 @@ from aicjax._results import InputError
 from aicjax.compat import BY_NAME, Compat
 from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
 from aicjax.explore.expert_fields import ExpertFields
+from aicjax.explore.grid import DEFAULT, REFERENCE
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
 from aicjax.explore.request_errors import input_error
 from aicjax.ops.database import transfer_kinds
@@ -126,7 +127,7 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
         target_request_rate, target_concurrency: Load to serve [requests/s], [requests]; at most one of them.
         inclusive_tpot: Whether reports count the first token in the time per output token.
         pareto_sweep: Whether the sweep covers a range of TPOT targets instead of `tpot` alone.
-        grid: Name of the candidate lists under `configs/grids/`.
+        grid: Name of the candidate lists under `configs/grids/`; when None `full`, or `reference` where `compat` is.
         constants: Name of the constants under `configs/constants/`.
         compat: `reference` follows AIConfigurator 0.12.0 also where it contradicts the model; see `aicjax.compat`.
         family: Family to model an architecture as that is not listed: `GENERIC` for any decoder with grouped-query
@@ -135,6 +136,7 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
         kv_transfer_gb_per_s: Bandwidth at which a decode worker gets the KV cache of a prompt [1e9 bytes/s]; None for
             no time. The first token counts as delivered then.
         num_gpu_per_replica, max_gpu_per_replica: GPU counts a disaggregated replica may have.
+        prefill_max_batch_size, decode_max_batch_size: Largest batches of its workers; None is that of the grid.
         prefill_backend_version, decode_backend_version, prefill_*_quant_mode, decode_*_quant_mode: Of one role, in
             place of the shared one.
         prefill_latency_correction ... autoscale_ttft_correction_factor: Replace the constants of disaggregated serving.
@@ -157,7 +159,7 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
     pareto_sweep: bool = True
     target_request_rate: Annotated[float, Field(gt=0)] | None = None
     target_concurrency: Annotated[float, Field(gt=0)] | None = None
-    grid: str = "reference"
+    grid: str | None = None
 
     agg_num_gpu_candidates: Candidates = None
     agg_tp_candidates: Candidates = None
@@ -183,7 +185,7 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
     max_gpu_per_replica: Count | None = None
     max_prefill_workers: Count = 32
     max_decode_workers: Count = 32
-    prefill_max_batch_size: Count = 1
+    prefill_max_batch_size: Count | None = None
     decode_max_batch_size: Count = 512
 
     prefill_backend_version: str | None = None
@@ -211,6 +213,13 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
         if self.request_latency is not None and self.osl == 1:
             raise InputError("request_latency", self.request_latency, "absent when osl = 1: use ttft")
         return self
+
+    @property
+    def grid_name(self) -> str:
+        """The candidate lists in force."""
+        if self.grid is not None:
+            return self.grid
+        return REFERENCE if self.compat == "reference" else DEFAULT
 
     @property
     def has_load_target(self) -> bool:

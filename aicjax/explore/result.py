@@ -8,7 +8,7 @@ from typing import Any
 from aicjax._results import AicjaxError, InputError, NoFeasible, Provenance
 from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
-from aicjax.explore.grid_gain import Baseline, GridGain, grid_gain, score
+from aicjax.explore.grid_gain import Baseline, GridGain, score
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.shortfall import Shortfall
 
@@ -159,6 +159,7 @@ class TaskResult:
         refused: Layouts left out.
         evaluated: Number of points or candidates evaluated.
         explain: Explanation of a top row by its position, or None for a merge.
+        grid: Name of the candidate lists.
         baseline: What the experiment finds on the coarser grid that an exhaustive one extends; None without one.
         sensitivities: What moves a top row, by its position, most first; None where that is not modelled: for attention
             and feed-forward apart, and for requests with images.
@@ -177,6 +178,7 @@ class TaskResult:
     refused: tuple[Refusal, ...] = ()
     evaluated: int = 0
     explain: Callable[[int], Explanation] | None = None
+    grid: str = ""
     baseline: Baseline | None = None
     sensitivities: Callable[[int], tuple[Sensitivity, ...]] | None = None
 
@@ -189,6 +191,11 @@ class TaskResult:
     def score(self) -> float:
         """What experiments are compared by: throughput of the budget, or one over the GPUs that a load needs."""
         return score(self.best)
+
+    @property
+    def grid_gain(self) -> GridGain | None:
+        """What the first row has over that of the coarser grid; None without one."""
+        return GridGain.over(self.baseline, self.grid, self.best, self.meets_target)
 
     @property
     def best_latencies(self) -> dict[str, float | None]:
@@ -242,14 +249,11 @@ class SearchResult:
 
     @property
     def grid_gain(self) -> GridGain | None:
-        """What the winner has over the best row of the coarser grid that the grid extends; None without a winner.
-
-        None also where the grid extends none and where only one of the two is known.
-        """
-        baselines = [task.baseline for task in self.by_backend.values() if task.baseline is not None]
+        """What the winner has over the best row of all experiments on the coarser grid; None without one."""
         if self.winner is None:
             return None
-        return grid_gain(self.request.grid_name, self.winner.best, self.winner.meets_target, baselines)
+        baseline = Baseline.first(task.baseline for task in self.tasks.values())
+        return GridGain.over(baseline, self.request.grid_name, self.winner.best, self.winner.meets_target)
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole searches: every serving mode on every engine asked for, and the fewest GPUs for a load."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ from aicjax.explore.columns import CLUSTER
 from aicjax.explore.disagg_task import plan_disagg_task
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.grid import Grid, load_grid
+from aicjax.explore.grid_gain import Baseline
 from aicjax.explore.pareto import pareto_front
 from aicjax.explore.pick import order_of_engines
 from aicjax.explore.request import BACKENDS, RECOMMENDING, SearchRequest
-from aicjax.explore.result import SearchResult, TaskResult
+from aicjax.explore.result import SearchResult, Sensitivity, TaskResult
 from aicjax.explore.task import Budget, Task
 from aicjax.hardware import load_system
 
 _PLANNERS = {"agg": plan_agg_task, "afd": plan_afd_task, "disagg": plan_disagg_task}
 _MODES = {"auto": ("agg", "disagg"), "all": ("agg", "afd", "disagg")}
+Moves = Callable[[int], tuple[Sensitivity, ...]]
+
 _MERGE_ABOVE = 2  # experiments: with more, those of one serving mode are merged
 
 
@@ -49,7 +53,7 @@ def search(request: SearchRequest | None = None, **fields: Any) -> SearchResult:
         if not request.has_load_target:
             raise InputError("total_gpus", None, "given, or a load target (target_request_rate, target_concurrency)")
         return recommend(request)
-    return _run(request, Budget(request.total_gpus, request.total_gpus), load_grid(request.grid))
+    return _run(request, Budget(request.total_gpus, request.total_gpus), load_grid(request.grid_name))
 
 
 def recommend(request: SearchRequest | None = None, **fields: Any) -> SearchResult:
@@ -68,7 +72,7 @@ def recommend(request: SearchRequest | None = None, **fields: Any) -> SearchResu
     request = SearchRequest(**{"database_mode": RECOMMENDING, **fields}) if request is None else request
     if not request.has_load_target:
         raise InputError("target_request_rate", None, "given, or target_concurrency instead")
-    grid = load_grid(request.grid)
+    grid = load_grid(request.grid_name)
     node = load_system(request.system).gpus_per_node
     gpus = node
     while True:
@@ -87,7 +91,7 @@ def run_experiment(name: str, request: SearchRequest) -> SearchResult:
         AicjaxError: It cannot be planned: a bad input, or nothing to try.
     """
     assert request.total_gpus is not None
-    return _run(request, Budget(request.total_gpus, request.total_gpus), load_grid(request.grid), name)
+    return _run(request, Budget(request.total_gpus, request.total_gpus), load_grid(request.grid_name), name)
 
 
 def _run(request: SearchRequest, budget: Budget, grid: Grid, experiment: str | None = None) -> SearchResult:
@@ -142,18 +146,28 @@ def _merge(request: SearchRequest, mode: str, parts: list[TaskResult]) -> TaskRe
     fronts = frames.concatenate([_with_backend(part.pareto, part.backend) for part in filled])
     on_request = request.request_latency is not None or request.osl == 1
     x = "request_latency" if on_request else "tokens/s/user"
-    order = order_of_engines(best, by_throughput=request.switches.merged_loads_by_throughput)
+    order = order_of_engines(best, by_throughput=request.switches.merged_loads_by_throughput)[: request.top_n]
+    owners = [(part.sensitivities, row) for part in ranked for row in range(frames.length(part.best))]
     return TaskResult(
         name=mode,
         serving_mode=mode,
         backend="auto",
         feasible=frames.concatenate([_with_backend(part.feasible, part.backend) for part in filled]),
         pareto=pareto_front(fronts, x, CLUSTER, maximize_x=not on_request),
-        best=frames.take(best, order[: request.top_n]),
+        best=frames.take(best, order),
         meets_target=meets,
         shortfall=None if meets else filled[0].shortfall,
         evaluated=sum(part.evaluated for part in parts),
+        sensitivities=_of_owners([owners[at] for at in order.tolist()]),
+        grid=request.grid_name,
+        baseline=Baseline.first(part.baseline for part in parts),
     )
+
+
+def _of_owners(owners: Sequence[tuple[Moves | None, int]]) -> Moves | None:
+    """What moves each row of a merge, asked of the experiment that it is from."""
+    asked = [functools.partial(moves, row) for moves, row in owners if moves is not None]
+    return None if len(asked) < len(owners) else lambda row: asked[row]()
 
 
 def _with_backend(frame: frames.Frame, backend: str) -> frames.Frame:

@@ -111,7 +111,7 @@ class _Tried:
     def of(cls, model: str, **inputs: Any) -> "_Tried":
         """A model in its layouts, or with the error that says why there is none."""
         request = SearchRequest(model_path=model, total_gpus=_GPUS, isl=_TOKENS, osl=_TOKENS, **inputs)
-        budget, grid = Budget(_GPUS, _GPUS), load_grid(request.grid)
+        budget, grid = Budget(_GPUS, _GPUS), load_grid(request.grid_name)
         try:
             worker = role_space(request, "agg", request.backend, budget, grid.layouts).worker
         except AicjaxError as error:

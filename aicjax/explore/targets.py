@@ -17,6 +17,29 @@ class Targets(NamedTuple):
     tpot_ms: NDArray[np.float64]
 
 
+class Bounds(NamedTuple):
+    """Limits of a sweep that keeps whole fronts instead of the best for each target [ms].
+
+    Attributes:
+        ttft_ms: On TTFT.
+        latency_ms: On the latency whose front is kept.
+        on_request: Whether that is the latency of the request; else TPOT.
+    """
+
+    ttft_ms: float
+    latency_ms: float
+    on_request: bool
+
+
+def sweep_bounds(request: SearchRequest, grid: TargetGrid) -> Bounds:
+    """The limits that all targets of a sweep together stand for."""
+    if request.request_latency is not None:
+        return Bounds(np.inf, request.request_latency, on_request=True)
+    if request.osl == 1:
+        return Bounds(request.ttft, np.inf, on_request=True)
+    return Bounds(request.ttft, float(sweep_targets(request, grid).tpot_ms.max()), on_request=False)
+
+
 def sweep_targets(request: SearchRequest, grid: TargetGrid) -> Targets:
     """The (TTFT, TPOT) limits that a sweep tries.
 

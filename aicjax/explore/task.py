@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from aicjax._results import AicjaxError
 from aicjax.explore import frame as frames
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import Grid, LayoutGrid
+from aicjax.explore.grid_gain import Baseline
+from aicjax.explore.objective import Objective
 from aicjax.explore.pick import Limit, Pick, pick_for_budget, pick_for_load
 from aicjax.explore.request import SearchRequest
-from aicjax.explore.result import Explanation, Refusal, TaskResult
+from aicjax.explore.result import Explanation, Refusal, Sensitivity, TaskResult
 from aicjax.explore.roles import Worker, deploy, worker
 from aicjax.explore.shortfall import Shortfall
 from aicjax.explore.space import Role, candidate_lists, enumerate_layouts, within_budget
@@ -37,6 +41,13 @@ class Budget:
     replica_gpus: int
     worker_sizes: tuple[int, ...] | None = None
     for_load: bool = False
+
+    def objectives(self, request: SearchRequest) -> tuple[Objective, ...]:
+        """What replicas are picked by: the budget, or the load and the ceiling on its GPUs where there is one."""
+        if not self.for_load:
+            return (Objective(gpus=self.gpus),)
+        load = Objective(request_rate=request.target_request_rate, concurrency=request.target_concurrency)
+        return (load,) if request.total_gpus is None else (load, Objective(gpus=request.total_gpus))
 
 
 @dataclass(frozen=True)
@@ -84,8 +95,10 @@ def role_space(request: SearchRequest, role: Role, backend: str, budget: Budget,
     return Space(worker(deployment, layouts, refused), lists, large_ep)
 
 
-def pick_rows(request: SearchRequest, budget: Budget, frame: Frame, serving_mode: str) -> Pick:
-    """Top rows and front of a feasible frame."""
+def pick_rows(
+    request: SearchRequest, budget: Budget, frame: Frame, serving_mode: str, in_flight: np.ndarray | None = None
+) -> Pick:
+    """Top rows and front of a feasible frame; `in_flight` as of `pick_for_load`."""
     if request.request_latency is not None:
         limit = Limit("request_latency", request.request_latency)
     else:
@@ -101,6 +114,7 @@ def pick_rows(request: SearchRequest, budget: Budget, frame: Frame, serving_mode
         request_rate=request.target_request_rate,
         concurrency=request.target_concurrency,
         max_gpus=request.total_gpus,
+        in_flight=in_flight,
     )
 
 
@@ -131,12 +145,22 @@ class Task(abc.ABC):
     def finish(self, evaluation: Evaluation) -> TaskResult:
         """The outcome of the experiment."""
 
+    def in_flight(self, rows: Frame) -> np.ndarray:
+        """Requests in flight in the replica of each row at its rate."""
+        return rows["concurrency"]
+
+    def _pick(self, feasible: Frame) -> Pick:
+        counted = self.in_flight(feasible) if frames.length(feasible) else None
+        return pick_rows(self.request, self.budget, feasible, self.serving_mode, counted)
+
     def picked(
         self,
         feasible: Frame,
         missed: Callable[[], tuple[Shortfall | None, AicjaxError]],
         *,
         explain: Callable[[dict[str, Any]], Explanation] | None = None,
+        sensitivities: Callable[[dict[str, Any]], tuple[Sensitivity, ...]] | None = None,
+        coarse: Callable[[Grid], Frame] | None = None,
         **facts: Any,
     ) -> TaskResult:
         """Top rows and front of the experiment, as its outcome.
@@ -145,12 +169,20 @@ class Task(abc.ABC):
             feasible: Rows that meet the sweep's targets, best first.
             missed: Which limit binds, and the error where there is no row; asked when the top rows miss the limit.
             explain: What lies behind a row.
+            sensitivities: What moves a row; None where that is not modelled.
+            coarse: Rows of the experiment on the grid that an exhaustive one extends; None where they are the same.
             facts: Further fields of the outcome.
         """
-        pick = pick_rows(self.request, self.budget, feasible, self.serving_mode)
+        pick = self._pick(feasible)
         shortfall, error = (None, None) if pick.meets_target else missed()
+        base = self.grid.base if self.grid.exhaustive else None
+        if base is not None:
+            coarser = pick if coarse is None else self._pick(coarse(base))
+            facts["baseline"] = Baseline(base.name, coarser.best, coarser.meets_target)
         if explain is not None:
             facts["explain"] = lambda row: explain(frames.row(pick.best, row))
+        if sensitivities is not None:
+            facts["sensitivities"] = lambda row: sensitivities(frames.row(pick.best, row))
         return TaskResult(
             name=self.name,
             serving_mode=self.serving_mode,
@@ -159,6 +191,7 @@ class Task(abc.ABC):
             pareto=pick.pareto,
             best=pick.best,
             meets_target=pick.meets_target,
+            grid=self.grid.name,
             shortfall=shortfall,
             error=None if frames.length(pick.best) else error,
             **facts,

@@ -4,6 +4,7 @@
 import hashlib
 import json
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import aicjax
 from aicjax import _paths
 from aicjax._results import InputError
+from aicjax.explore.grid import grid_files
 from aicjax.explore.result import SearchResult
 
 FORMAT = 1
@@ -27,18 +29,18 @@ def of_result(result: SearchResult) -> dict[str, Any]:
         "inputs": result.inputs,
         "resolved": {name: dict(task.resolved) for name, task in result.by_backend.items()},
         "chosen": result.chosen,
-        "hashes": data_hashes(result.request.constants, result.request.grid),
+        "hashes": data_hashes(result.request.constants, result.request.grid_name),
     }
 
 
 def data_hashes(constants: str, grid: str) -> dict[str, str | None]:
     """SHA-256 of the files that decide the numbers: the manifest of the database, the constants, the grid."""
     files = {
-        "database": _paths.perfdb_dir() / "manifest.json",
-        "constants": _paths.configs_dir() / "constants" / f"{constants}.yaml",
-        "grid": _paths.configs_dir() / "grids" / f"{grid}.yaml",
+        "database": [_paths.perfdb_dir() / "manifest.json"],
+        "constants": [_paths.configs_dir() / "constants" / f"{constants}.yaml"],
+        "grid": grid_files(grid),
     }
-    return {name: _sha256(path) for name, path in files.items()}
+    return {name: _sha256(paths) for name, paths in files.items()}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -76,5 +78,8 @@ def changed_since(path: Path) -> list[str]:
     return [name for name, value in content["hashes"].items() if now[name] != value]
 
 
-def _sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+def _sha256(paths: Sequence[Path]) -> str | None:
+    """Of the files one after the other; None where one is missing."""
+    if not all(path.is_file() for path in paths):
+        return None
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

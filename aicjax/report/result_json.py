@@ -6,24 +6,25 @@ from typing import Any
 
 from aicjax.explore import frame as frames
 from aicjax.explore.result import SearchResult, StepTimes, TaskResult
-from aicjax.report import manifest, summary
+from aicjax.report import grid_gain, manifest, sensitivity, summary
 from aicjax.report.rows import reported
 
 
-def as_dict(result: SearchResult) -> dict[str, Any]:
+def as_dict(result: SearchResult, *, explain: bool = False) -> dict[str, Any]:
     """The result as plain Python values: the manifest of the run, and every experiment with its rows.
 
     A row has its place and the figures of the printed table, `columns` as in the CSV file, and `explanation`: memory,
-    what limits it, and the next larger batch with the reason against it.
+    what limits it, and the next larger batch with the reason against it. With `explain`, `sensitivities` too.
     """
     return {
         **manifest.of_result(result),
-        "experiments": {name: _experiment(task, result) for name, task in result.tasks.items()},
+        "grid_gain": grid_gain.as_dict(result.grid_gain),
+        "experiments": {name: _experiment(task, result, explain) for name, task in result.tasks.items()},
         "errors": {name: str(error) for name, error in result.errors.items()},
     }
 
 
-def _experiment(task: TaskResult, result: SearchResult) -> dict[str, Any]:
+def _experiment(task: TaskResult, result: SearchResult, explain: bool) -> dict[str, Any]:
     inclusive = result.request.inclusive_tpot
     columns = list(frames.rows(reported(task.best, inclusive_tpot=inclusive)))
     rows = summary.top_rows(task, result.request)
@@ -35,9 +36,11 @@ def _experiment(task: TaskResult, result: SearchResult) -> dict[str, Any]:
         "shortfall": dataclasses.asdict(task.shortfall) if task.shortfall is not None else None,
         "score": task.score,
         "evaluated": task.evaluated,
+        "grid_gain": grid_gain.as_dict(task.grid_gain),
         "refused": [dataclasses.asdict(refusal) for refusal in task.refused],
         "rows": [
             {**dataclasses.asdict(row), "columns": record, "explanation": _explanation(task, position)}
+            | (_sensitivities(task, position) if explain else {})
             for position, (row, record) in enumerate(zip(rows, columns, strict=True))
         ],
         "pareto": list(frames.rows(reported(task.pareto, inclusive_tpot=inclusive))),
@@ -49,6 +52,11 @@ def _explanation(task: TaskResult, position: int) -> dict[str, Any] | None:
         return None
     explanation = task.explain(position)
     return {**dataclasses.asdict(explanation), "steps": [step_dict(step) for step in explanation.steps]}
+
+
+def _sensitivities(task: TaskResult, position: int) -> dict[str, Any]:
+    moves = task.sensitivities
+    return {"sensitivities": sensitivity.as_dicts(None if moves is None else moves(position))}
 
 
 def step_dict(step: StepTimes) -> dict[str, Any]:

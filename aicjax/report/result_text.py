@@ -6,7 +6,7 @@ from rich.console import Console
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.result import SearchResult, TaskResult
-from aicjax.report import pareto, summary
+from aicjax.report import grid_gain, pareto, sensitivity, summary
 from aicjax.report.console import print_lines
 from aicjax.report.pareto import Curve
 from aicjax.report.table import print_top
@@ -15,12 +15,22 @@ PLOT_HEIGHT = 14
 PLOT_MAX_WIDTH = 100
 
 
-def print_result(result: SearchResult, console: Console) -> None:
-    """Prints what was asked, the answer with its reasons, the Pareto fronts and the top list of every experiment."""
+def print_result(result: SearchResult, console: Console, *, explain: bool = False) -> None:
+    """Prints what was asked, the answer with its reasons, the Pareto fronts and the top list of every experiment.
+
+    Args:
+        result: The result.
+        console: Where to.
+        explain: Whether to say which assumptions move the answer.
+    """
     print_lines(console, [*summary.question(result), "", *summary.answer(result)])
     winner = result.winner
     if winner is not None and winner.explain is not None:
         print_lines(console, [*summary.reasons(winner.explain(0)), *summary.corrections(winner)])
+    print_lines(console, grid_gain.lines(result))
+    if explain and winner is not None:
+        moves = winner.sensitivities
+        print_lines(console, (f"  {line}" for line in sensitivity.lines(None if moves is None else moves(0))))
     print_lines(console, ["", *fronts(result, min(console.width, PLOT_MAX_WIDTH)), ""])
     for task in result.tasks.values():
         if frames.length(task.best):

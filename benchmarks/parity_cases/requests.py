@@ -23,8 +23,10 @@ def read_specifications(directory: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 @functools.cache
-def read_requests(directory: Path) -> Mapping[str, Callable[[], SearchRequest]]:
-    """The request of each search; making one raises `InputError` when it asks for what is not modelled."""
+def read_requests(directory: Path) -> Mapping[str, Callable[..., SearchRequest]]:
+    """The request of each search, with further fields if wanted; making one raises `InputError` when it asks for what
+    is not modelled.
+    """
     specifications = read_specifications(directory)
     inputs = {
         name: {key: value for key, value in entry.items() if key not in _OUTCOMES}

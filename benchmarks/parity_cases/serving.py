@@ -86,7 +86,7 @@ def candidates(rows: StoredRows, at: np.ndarray, comparison: Comparison) -> None
             role, mode = _SIDES[table]
             target = _worker(comparison, rows, here[side], request, role, backend)
             if target is not None:
-                batches, stride = np.unique(rows["bs"][here[side]]), load_grid(request.grid).disagg.decode_stride
+                batches, stride = np.unique(rows["bs"][here[side]]), load_grid(request.grid_name).disagg.decode_stride
                 sweep = plan_static_sweep(target, mode, batches.astype(int).tolist(), engine.add(target), stride)
                 sweeps.append((here[side], sweep, correction))
         for side, sweep, correction in sweeps:
