@@ -22,7 +22,7 @@ OBJECTIVES = {  # objective: whether more of it is better
     "tpot": False,
     "request_latency": False,
 }
-GROUP_AXES = ("model", "system", "backend", "version", "formats", "workload", "memory_fraction")
+LONGEST_AXIS = 1 << 20
 
 Objective = Literal["tokens/s/gpu", "tokens/$", "tokens/J", "ttft", "tpot", "request_latency"]
 GroupAxis = Literal["model", "system", "backend", "version", "formats", "workload", "memory_fraction"]
@@ -47,10 +47,20 @@ class Span(_Part):
     last: Count
     step: Count = 1
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not 1 <= len(self._range) <= LONGEST_AXIS:
+            raise InputError("last", self.last, f"such that there are 1 to {LONGEST_AXIS} counts")
+        return self
+
     @property
     def counts(self) -> tuple[int, ...]:
         """The counts, ascending."""
-        return tuple(range(self.first or self.step, self.last + 1, self.step))
+        return tuple(self._range)
+
+    @property
+    def _range(self) -> range:
+        return range(self.first or self.step, self.last + 1, self.step)
 
 
 def _listed(value: Any) -> Any:
@@ -164,11 +174,15 @@ class SweepSpec(_Part):
     top_k: Count = 10
     pareto: bool = True
     histogram: bool = False
-    group_by: tuple[GroupAxis, ...] = ("model", "system", "backend", "workload")
+    group_by: Annotated[tuple[GroupAxis, ...], BeforeValidator(_listed)] = ("model", "system", "backend", "workload")
     gpu_hour_price: dict[str, Price] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        for name in type(self).model_fields:
+            values = getattr(self, name)
+            if isinstance(values, tuple) and len(distinct := {repr(value) for value in values}) < len(values):
+                raise InputError(name, f"{len(distinct)} of {len(values)}", "a list of different values")
         if "tokens/$" in self.objectives:
             for system in self.systems:
                 if system not in self.gpu_hour_price:
@@ -237,9 +251,23 @@ def load_spec(path: str | Path, changes: Mapping[str, Any] = MappingProxyType({}
         raise InputError("spec", str(path), "a YAML file, encoded as UTF-8") from None
     except yaml.YAMLError as error:
         raise InputError("spec", str(path), f"a YAML file ({str(error).splitlines()[0]})") from None
-    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+    if not isinstance(content, dict):
         raise InputError("spec", str(path), "a YAML mapping of axes")
-    return SweepSpec(**{**content, **changes})
+    fields = {**content, **changes}
+    _check_keys(fields)
+    return SweepSpec(**fields)
+
+
+def _check_keys(content: Any) -> None:
+    """Refuses keys that YAML reads as something else than a name."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if not isinstance(key, str):
+                raise InputError("spec", key, "a mapping whose keys are all names")
+            _check_keys(value)
+    elif isinstance(content, list):
+        for value in content:
+            _check_keys(value)
 
 
 def parse_changes(assignments: Sequence[str]) -> dict[str, Any]:
