@@ -25,8 +25,6 @@ from aicjax.sweeps.prepare import Preparation
 from aicjax.sweeps.rows import agg_rows
 from aicjax.sweeps.spec import SweepSpec
 
-ROWS_PER_DEVICE = {"cpu": 4}
-ROWS_PER_ACCELERATOR = 64
 LOOKED_AT_ONCE = 1 << 14
 Ints = NDArray[np.int64]
 Tree = TypeVar("Tree")
@@ -60,8 +58,6 @@ class AggWork:
         self.spec, self.cases, self.groups, self.devices = spec, cases, groups, tuple(devices)
         self._preparation = Preparation(spec, cases)
         self.limits = np.array([[limit.ttft or np.inf, limit.tpot or np.inf] for limit in spec.limits], np.float32)
-        rows = ROWS_PER_DEVICE.get(devices[0].platform, ROWS_PER_ACCELERATOR)
-        self._rows_at_once = rows * len(self.devices)
         self._spread = NamedSharding(Mesh(np.array(self.devices), (kernel.ROWS,)), PartitionSpec())
 
     def chunks(self) -> list[tuple[Case, ...]]:
@@ -109,7 +105,8 @@ class AggWork:
         """Scan of all rows, numpy."""
         run = kernel.scanner(self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped)
         grid = jax.device_put(grid, self._spread)
-        count, step = len(rows.replicas), self._rows_at_once
+        count = len(rows.replicas)
+        step = kernel.rows_at_once(self.devices[0], grid, count) * len(self.devices)
         whole = rows, facts.factor[0].astype(np.float32) if self.spec.histogram else None
         parts = (_slice(whole, start, step, count) for start in range(0, count, step))
         found = [run(part, grid, self.limits, worth) for part, worth in parts]

@@ -7,8 +7,8 @@ looked at one by one. Counts are exact.
 """
 
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from aicjax.constants import ServingConstants
+from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import (
     AggCurves,
     AggEstimate,
@@ -33,6 +34,9 @@ from aicjax.sweeps.histogram import bin_of, tally
 BLOCK = 16
 COUNT_BITS = 7  # of each of up to four counts packed into one integer while a block is summed
 ROWS = "rows"
+VERDICTS = ("feasible", "missing", "memory", "kv_memory")  # of points that leave room for decoding
+POINTS_AT_ONCE = {"cpu": 1 << 19}  # of one device
+POINTS_ON_ACCELERATOR = 1 << 23
 AnyArray = Array | np.ndarray
 
 
@@ -154,17 +158,7 @@ def scan(
         corners: Whether to bound Pareto fronts. Static.
         littles_law_cap: As in `agg_estimate`. Static.
     """
-
-    def estimates(row: Rows) -> AggEstimate:
-        setting = AggSetting(grid.osl, grid.progress, row.dispatch_layers)
-        return config_points(
-            row.curves, grid.gather, setting, row.constants, row.replicas, littles_law_cap=littles_law_cap
-        )
-
-    found = jax.vmap(estimates)(rows)
-    found = found._replace(tpot_ms=jnp.where(jnp.asarray(grid.osl) > 1, found.tpot_ms, 0.0))
-    known = grid.needs.inside & jnp.isfinite(found.request_latency_ms)
-    at_all, cached = (_fits(grid.needs, rows.limits, place) for place in range(2))
+    found, known, at_all, cached = _judged(rows, grid, littles_law_cap)
     valid = known & at_all & cached
     lost = _counts(grid.needs.inside & ~known, known & ~at_all, known & at_all & ~cached)
 
@@ -192,6 +186,13 @@ def scan(
         return counts[:, :3], counts[:, 3], best, edges, tallied
 
     return Scan(lost, *jax.lax.map(within, jnp.asarray(limits)))
+
+
+def every(rows: Rows, grid: Grid, *, littles_law_cap: bool) -> tuple[AggEstimate, Int[Array, "row batch ctx"]]:
+    """Estimates of all points, and what becomes of each: its position in `VERDICTS`."""
+    found, known, at_all, cached = _judged(rows, grid, littles_law_cap)
+    fitting = jnp.where(at_all, jnp.where(cached, 0, 3), 2)
+    return found, jnp.where(known, fitting, 1).astype(jnp.int8)
 
 
 def look(
@@ -236,6 +237,12 @@ def look(
     return jax.vmap(one)(*(jnp.asarray(index) for index in (row, batch, ctx)))
 
 
+def rows_at_once(device: jax.Device, grid: Grid, rows: int) -> int:
+    """Rows that one device is given at once, of all `rows`; the same for any number of devices."""
+    points = POINTS_AT_ONCE.get(device.platform, POINTS_ON_ACCELERATOR)
+    return max(1, min(points // grid.needs.inside.size, point_bucket(rows)))
+
+
 @functools.cache
 def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corners: bool, littles_law_cap: bool):
     """`scan` compiled for rows spread over devices; every device runs the same program on its share of the rows.
@@ -243,11 +250,39 @@ def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corne
     No device needs another's rows, so that the answer of a row is the same, bit for bit, on any number of devices
     that get the same number of rows each.
     """
-    by_row, whole = PartitionSpec(ROWS), PartitionSpec()
     body = functools.partial(scan, measures=measures, corners=corners, littles_law_cap=littles_law_cap)
-    found = Scan(by_row, *(PartitionSpec(None, ROWS) for _ in range(5)))
+    whole, limits_first = PartitionSpec(), PartitionSpec(None, ROWS)
+    found = Scan(PartitionSpec(ROWS), *(limits_first for _ in range(5)))
+    return _over_rows(devices, body, (PartitionSpec(ROWS), whole, whole, PartitionSpec(ROWS)), found)
+
+
+@functools.cache
+def lister(devices: tuple[jax.Device, ...], *, littles_law_cap: bool):
+    """`every` compiled for rows spread over devices, as `scanner` does it."""
+    body = functools.partial(every, littles_law_cap=littles_law_cap)
+    return _over_rows(devices, body, (PartitionSpec(ROWS), PartitionSpec()), PartitionSpec(ROWS))
+
+
+def _over_rows(devices: tuple[jax.Device, ...], body: Callable, in_specs: Any, out_specs: Any) -> Callable:
     mesh = Mesh(np.array(devices), (ROWS,))
-    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(by_row, whole, whole, by_row), out_specs=found))
+    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs))
+
+
+def _judged(
+    rows: Rows, grid: Grid, littles_law_cap: bool
+) -> tuple[AggEstimate, Bool[Array, "..."], Bool[Array, "..."], Bool[Array, "..."]]:
+    """All points, which of them have data, which leave room for everything, and which for the KV cache."""
+
+    def estimates(row: Rows) -> AggEstimate:
+        setting = AggSetting(grid.osl, grid.progress, row.dispatch_layers)
+        return config_points(
+            row.curves, grid.gather, setting, row.constants, row.replicas, littles_law_cap=littles_law_cap
+        )
+
+    found = jax.vmap(estimates)(rows)
+    found = found._replace(tpot_ms=jnp.where(jnp.asarray(grid.osl) > 1, found.tpot_ms, 0.0))
+    known = grid.needs.inside & jnp.isfinite(found.request_latency_ms)
+    return found, known, _fits(grid.needs, rows.limits, 0), _fits(grid.needs, rows.limits, 1)
 
 
 def _meet(found: AggEstimate, limit: Float[Array, " two"]) -> tuple[Array, Array]:
