@@ -22,9 +22,30 @@ def _run(line: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int
 def test_demo_finds_the_known_answer(capsys: pytest.CaptureFixture[str]):
     code, out, err = _run(DEMO, capsys)
     assert (code, err) == (0, "")
-    assert "Best: disagg, 572.66 tokens/s/gpu, 1.34x the best agg (426.90)" in out
+    assert "Best: disagg, 572.66 tokens/s/gpu, 1.24x the best agg (460.32)" in out
     assert "1 replica of 5 x tp4 b1 prefill + 3 x tp4 b64 decode, 32 GPUs" in out
+    gain = "disagg +0.0 % over the coarse grid (572.66); agg +7.8 % (426.90), from batch 19 instead of 16"
+    assert f"  full grid: {gain}\n" in out
     assert "X chosen" in out
+
+
+def test_coarse_grid_finds_what_aiconfigurator_does(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = _run(DEMO, capsys, "--grid", "reference")
+    assert code == 0
+    assert "Best: disagg, 572.66 tokens/s/gpu, 1.34x the best agg (426.90)" in out
+    assert " grid: " not in out
+
+
+def test_gain_over_the_coarse_grid_is_in_the_json(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = _run(DEMO, capsys, "--json")
+    assert code == 0
+    content = json.loads(out)
+    gain = content["experiments"]["agg"]["grid_gain"]
+    assert (gain["grid"], gain["base"], gain["change"]) == ("full", "reference", "batch 19 instead of 16")
+    assert gain["percent"] == pytest.approx(100 * (460.322 / 426.904 - 1))
+    assert gain["base_row"]["bs"] == 16
+    assert content["grid_gain"]["percent"] == 0
+    assert content["inputs"]["grid"] == "full"
 
 
 def test_command_line_of_aiconfigurator_works_after_the_program_name(capsys: pytest.CaptureFixture[str]):
@@ -34,7 +55,7 @@ def test_command_line_of_aiconfigurator_works_after_the_program_name(capsys: pyt
     )
     code, out, _ = _run(line, capsys)
     assert code == 0
-    assert out == "agg: 426.90 tokens/s/gpu; 8 x (tp4 b16) on 32 GPUs, TTFT 263.50 ms, TPOT 8.81 ms\n"
+    assert out == "agg: 460.32 tokens/s/gpu; 8 x (tp4 b19) on 32 GPUs, TTFT 278.91 ms, TPOT 9.76 ms\n"
 
 
 def test_saved_run_is_repeated_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-flight batching walk and its selection: stored searches, and the loops that define both."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicjax.explore.agg_points import AggPoints, Outcome, kept_points, outcomes
+from aicjax.explore.agg_points import AggPoints, Outcome, front_points, kept_points, outcomes
 from aicjax.explore.grid import load_grid
-from aicjax.explore.targets import Targets, request_latency_targets
+from aicjax.explore.targets import Bounds, Targets, request_latency_targets
 from aicjax.forward.memory import Verdict
 from aicjax.models import Parallel
 from aicjax.serving.backends import load_backend
@@ -156,3 +157,53 @@ def test_kept_points_are_those_of_the_loop(layouts, limits, keep):
 def test_one_output_token_has_no_tpot_to_exceed():
     points = points_of([[(5, 9, 2), (7, 9, 3)]], osl=1)
     assert len(kept_points(points, Targets(np.array([6.0]), np.array([1.0])), 5)) == 1
+
+
+@given(
+    st.lists(st.tuples(*[POINT] * 6), min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.sets(st.integers(0, 17)),
+)
+def test_front_holds_the_best_of_every_layout_within_any_limit(layouts, ttft, limit, misfits):
+    points = points_of([list(layout) for layout in layouts])
+    verdict = points.verdict.copy()
+    verdict.ravel()[[at for at in misfits if at < verdict.size]] = Verdict.DOES_NOT_FIT
+    points = dataclasses.replace(points, verdict=verdict).one_by_one()
+    front = front_points(points, Bounds(ttft, 9.0, on_request=False)).tolist()
+    for config in range(len(layouts)):
+        here = [at for at in range(points.verdict.size) if at // 6 == config]
+        fits = [at for at in here if points.verdict.flat[at] == Verdict.FITS]
+        met = [at for at in fits if points.ttft_ms.flat[at] <= ttft and points.tpot_ms.flat[at] <= limit]
+        best = max((points.seq_per_s.flat[at] for at in met), default=None)
+        assert max((points.seq_per_s.flat[at] for at in met if at in front), default=None) == best
+    per_gpu = [points.seq_per_s.flat[at] / 2 ** (at // 6) for at in front]
+    assert per_gpu == sorted(per_gpu, reverse=True)
+    assert set(front) <= set(np.flatnonzero(points.ttft_ms <= ttft).tolist())
+
+
+def test_batches_keep_fronts_of_their_own_where_requests_in_flight_are_picked_by():
+    load, plan = Load(10, 10), plan_agg(Load(10, 10), np.array([[4], [8]]), np.array([10]), spread_decode_rows=True)
+    values = [np.array([[[a], [b]]], float) for a, b in ((1, 1), (5, 6), (50, 60), (3, 2))]
+    points = AggPoints(load, plan, (Parallel(),), *values, values[0], np.zeros((1, 2, 1), np.int8)).one_by_one()
+    bounds = Bounds(9.0, 9.0, on_request=False)
+    assert front_points(points, bounds).tolist() == [0]
+    assert front_points(points, bounds, of_batches=True).tolist() == [0, 1]
+
+
+@given(st.integers(1, 300), st.integers(1, 60), st.data())
+def test_walk_over_a_part_is_the_walk_of_that_part_alone(isl, osl, data):
+    load, batches, budgets = Load(isl, osl), (1, 2, 3, 5, 8, 16), (100, 200, 300, 500)
+    kinds = np.array([[data.draw(KINDS) for _ in budgets] for _ in batches])[None]
+    plan = plan_agg(load, np.array(batches)[:, None], np.array(budgets), spread_decode_rows=True)
+    verdict = np.where(kinds == "misfit", Verdict.DOES_NOT_FIT, Verdict.FITS).astype(np.int8)
+    times = np.where(kinds == "missing", np.nan, 1.0)
+    points = AggPoints(load, plan, (Parallel(),), times, times, times, times, times, verdict)
+    part = points.one_by_one().walked((2, 5, 8), (100, 300)).outcome
+    rows, columns = [1, 3, 4], [0, 2]
+    alone = plan_agg(load, np.array((2, 5, 8))[:, None], np.array((100, 300)), spread_decode_rows=True)
+    at = np.ix_([0], rows, columns)
+    np.testing.assert_array_equal(part[at], outcomes(load, alone, (kinds == "missing")[at], verdict[at]))
+    rest = np.ones_like(part, bool)
+    rest[at] = False
+    assert (part[rest] == Outcome.OUTSIDE).all()

@@ -2,6 +2,8 @@
 """Candidate lists and latency targets: the rules as loops, and refusals of bad files."""
 
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from aicjax.explore.grid import load_grid
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.targets import sweep_targets
 
-GRID = load_grid()
+GRID, FULL = load_grid("reference"), load_grid("full")
 
 
 def listed_by_a_loop(isl: int, chunked: bool) -> list[int]:
@@ -44,6 +46,59 @@ def test_replica_sizes_stay_within_the_budget():
     assert GRID.disagg.replica_sizes(12, large_ep=False) == [1, 2, 4, 8]
     assert GRID.disagg.replica_sizes(12, large_ep=True) == list(range(1, 13))
     assert GRID.disagg.replica_sizes(12, large_ep=False, sizes=(6, 12, 24)) == [6, 12]
+
+
+@given(st.integers(1, 100_000), st.booleans())
+def test_full_context_tokens_fill_the_range_of_the_coarse_ones(isl, chunked):
+    full, coarse = (set(grid.agg.context_tokens.values(isl, chunked=chunked)) for grid in (FULL, GRID))
+    end = max(8192, 2 * isl)
+    assert coarse <= full
+    assert max(full) <= max(end, max(coarse))
+    if chunked:
+        assert full - coarse == set(range(64, end + 1, 64)) - coarse
+    else:
+        assert all(tokens % isl == 0 for tokens in full - coarse)
+        assert all(isl * prompts in full for prompts in range(1, end // isl + 1)) or isl < 64
+
+
+def test_full_lists_leave_no_gap():
+    assert FULL.agg.batch == tuple(range(1, 513))
+    assert FULL.disagg.decode_batches(700) == list(range(1, 701))
+    assert FULL.disagg.replica_sizes(29, large_ep=False) == list(range(1, 30))
+    assert FULL.targets == GRID.targets
+    assert FULL.layouts == GRID.layouts
+
+
+def grid_file(folder: Path, text: str) -> None:
+    """A file `mine.yaml` beside the grids of the package, which lie in the folder too."""
+    (folder / "configs").mkdir()
+    shutil.copytree(_paths.configs_dir() / "grids", folder / "configs" / "grids")
+    (folder / "configs" / "grids" / "mine.yaml").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: reference\nexhaustive: true\nagg: {batch: [1, 2]}", "agg.batch: lacks 3, which reference has"),
+        ("extends: full\ndisagg: {prefill_max_batch: 4}", "disagg.prefill_max_batch: lacks 4, which full has"),
+        ("extends: reference\nagg: {batch: {first: 3, end: 4}}", "agg.batch"),
+    ],
+)
+def test_grid_that_does_not_hold_what_it_extends_is_refused(text, message, tmp_path, monkeypatch):
+    grid_file(tmp_path, text)
+    monkeypatch.setenv(_paths.DATA_ENV, str(tmp_path))
+    with pytest.raises(DataError, match=message):
+        load_grid.__wrapped__("mine")
+
+
+def test_grid_has_what_it_states_and_the_rest_of_what_it_extends(tmp_path, monkeypatch):
+    grid_file(tmp_path, "extends: full\ndisagg: {prefill_max_batch: 32}\nagg: {batch: {first: 1, last: 600}}")
+    monkeypatch.setenv(_paths.DATA_ENV, str(tmp_path))
+    grid = load_grid.__wrapped__("mine")
+    assert (grid.disagg.prefill_max_batch, max(grid.agg.batch)) == (32, 600)
+    assert grid.exhaustive
+    assert grid.base == FULL
+    assert grid.disagg.replica_gpus == FULL.disagg.replica_gpus
 
 
 def request(**values) -> SearchRequest:

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicjax.explore.pareto import front_rows, pareto_front
+from aicjax.explore.pareto import front_of_groups, front_rows, pareto_front
 from tests.oracles import serving as oracle
 
 VALUE = st.integers(0, 6).map(float)
@@ -49,3 +49,17 @@ def test_smaller_x_may_be_better(points):
 
 def test_numbers_that_are_not_finite_are_left_out():
     assert list(front_rows(np.array([1.0, np.nan, 3.0]), np.array([1.0, 9.0, np.inf]))) == [0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), VALUE, VALUE, VALUE), max_size=14))
+def test_front_of_groups_is_that_of_the_definition(points):
+    group, x, y, tie = (np.array([point[i] for point in points], kind) for i, kind in enumerate((int, *[float] * 3)))
+    front = front_of_groups(group, x, y, tie).tolist()
+
+    def beats(a: int, b: int) -> bool:
+        if group[a] != group[b] or x[a] > x[b] or y[a] < y[b]:
+            return False
+        return (x[a], -y[a]) != (x[b], -y[b]) or (tie[a], a) < (tie[b], b)
+
+    kept = [i for i in range(len(points)) if not any(beats(j, i) for j in range(len(points)) if j != i)]
+    assert front == sorted(kept, key=lambda i: (group[i], x[i]))

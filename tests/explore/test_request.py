@@ -19,6 +19,13 @@ def test_defaults_are_those_of_the_documentation():
     assert (request.backend, request.database_mode, request.serving_mode) == ("trtllm", "SILICON", "auto")
 
 
+def test_grid_is_full_unless_the_reference_is_followed_or_one_is_stated():
+    assert SearchRequest(**BASE).grid_name == "full"
+    assert SearchRequest(**BASE, compat="reference").grid_name == "reference"
+    assert SearchRequest(**BASE, compat="reference", grid="full").grid_name == "full"
+    assert SearchRequest(**BASE, grid="reference").grid_name == "reference"
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -2,10 +2,12 @@
 """The manifest of a run: what is written is what repeats the search, and bad files are refused in one line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from aicjax import _paths
 from aicjax._results import InputError
 from aicjax.explore.request import SearchRequest
 from aicjax.report import manifest
@@ -20,7 +22,7 @@ def _written(tmp_path: Path, **changes: object) -> Path:
 
 def test_request_comes_back_with_the_version_that_was_used(tmp_path: Path):
     inputs = manifest.read_inputs(_written(tmp_path))
-    assert SearchRequest(**inputs) == result(backend_version="1.0").request
+    assert SearchRequest(**inputs) == result(backend_version="1.0", grid="full").request
 
 
 def test_a_folder_stands_for_its_manifest(tmp_path: Path):
@@ -31,8 +33,17 @@ def test_a_folder_stands_for_its_manifest(tmp_path: Path):
 def test_changed_data_are_named(tmp_path: Path):
     path = _written(tmp_path)
     assert manifest.changed_since(path) == []
-    path = _written(tmp_path, hashes={**manifest.data_hashes("reference", "reference"), "database": "0"})
+    path = _written(tmp_path, hashes={**manifest.data_hashes("reference", "full"), "database": "0"})
     assert manifest.changed_since(path) == ["database"]
+
+
+def test_grid_is_hashed_with_the_one_that_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "configs").mkdir()
+    shutil.copytree(_paths.configs_dir() / "grids", tmp_path / "configs" / "grids")
+    monkeypatch.setenv(_paths.DATA_ENV, str(tmp_path))
+    before = manifest.data_hashes("none", "full")["grid"]
+    (tmp_path / "configs" / "grids" / "reference.yaml").write_text("other: lists")
+    assert before != manifest.data_hashes("none", "full")["grid"]
 
 
 @pytest.mark.parametrize(
