@@ -179,13 +179,14 @@ def test_front_holds_the_best_of_every_layout_within_any_limit(layouts, ttft, li
         assert max((points.seq_per_s.flat[at] for at in met if at in front), default=None) == best
     per_gpu = [points.seq_per_s.flat[at] / 2 ** (at // 6) for at in front]
     assert per_gpu == sorted(per_gpu, reverse=True)
-    assert set(front) <= set(np.flatnonzero(points.ttft_ms <= ttft).tolist())
+    assert set(front) <= set(np.flatnonzero((points.ttft_ms <= ttft) & (verdict == Verdict.FITS)).tolist())
 
 
 def test_batches_keep_fronts_of_their_own_where_requests_in_flight_are_picked_by():
     load, plan = Load(10, 10), plan_agg(Load(10, 10), np.array([[4], [8]]), np.array([10]), spread_decode_rows=True)
-    values = [np.array([[[a], [b]]], float) for a, b in ((1, 1), (5, 6), (50, 60), (3, 2))]
-    points = AggPoints(load, plan, (Parallel(),), *values, values[0], np.zeros((1, 2, 1), np.int8)).one_by_one()
+    ttft, tpot, latency, rate = (np.array([[[a], [b]]], float) for a, b in ((1, 1), (5, 6), (50, 60), (3, 2)))
+    fits = np.zeros((1, 2, 1), np.int8)
+    points = AggPoints(load, plan, (Parallel(),), ttft, tpot, latency, rate, ttft, fits).one_by_one()
     bounds = Bounds(9.0, 9.0, on_request=False)
     assert front_points(points, bounds).tolist() == [0]
     assert front_points(points, bounds, of_batches=True).tolist() == [0, 1]
