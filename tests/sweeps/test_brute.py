@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole sweeps against all their points: counts by reason, best points and Pareto fronts."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from aicjax.sweeps.agg import AggWork
+from aicjax.sweeps.kept import Kept, Points
+from tests.sweeps.sweeping import ROUNDING, Brute, brute, spec_of, swept, work_of
+
+RTOL = 1e-5
+AXES = {"batch": {"last": 70}, "ctx_tokens": {"last": 6144, "step": 384}, "top_k": 7}
+SPECS = {
+    "every objective": spec_of(
+        models=["Qwen/Qwen3-32B-FP8", "Qwen/Qwen3-8B"],
+        systems=["h200_sxm", "h100_sxm"],
+        backends=["trtllm", "vllm"],
+        isl=[5000],
+        osl=[1, 300],
+        prefix=[0, 700],
+        limits=[{}, {"ttft": 700.0, "tpot": 9.0}, {"ttft": 90.0}, {"tpot": 4.0}],
+        objectives=["tokens/s/gpu", "tokens/$", "tokens/J", "ttft", "tpot", "request_latency"],
+        memory_fraction=[None, 0.55],
+        gpu_hour_price={"h200_sxm": 4.2, "h100_sxm": 2.9},
+        database_mode="SOL",
+        **AXES,
+    ),
+    "experts with drafts": spec_of(
+        models=["Qwen/Qwen3-235B-A22B"],
+        systems=["h200_sxm", "b200_sxm"],
+        backends=["sglang", "trtllm"],
+        isl=[60, 3000],
+        osl=[200],
+        drafts=[{"nextn": 2, "accepted": 0.8}],
+        parallel={"pp": [1, 2]},
+        limits=[{}, {"ttft": 200.0, "tpot": 6.0}],
+        objectives=["tokens/J", "ttft"],
+        memory_fraction=[0.9, 0.3],
+        group_by=["model", "workload", "memory_fraction"],
+        database_mode="SOL",
+        **AXES,
+    ),
+    "measured tables": spec_of(
+        models=["Qwen/Qwen3-32B-FP8"],
+        systems=["h200_sxm", "h100_sxm"],
+        backends=["trtllm"],
+        isl=[4000],
+        osl=[500],
+        limits=[{}, {"ttft": 1000.0, "tpot": 20.0}],
+        memory_fraction=[0.3],
+        group_by=[],
+        **AXES,
+    ),
+}
+
+
+@functools.cache
+def answers(name: str) -> tuple[AggWork, Kept, dict[int, Brute]]:
+    work = work_of(SPECS[name])
+    return work, swept(work), dict(brute(work))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_counts_are_those_of_all_points(name):
+    work, kept, groups = answers(name)
+    total = 0
+    for group, points in groups.items():
+        for place, limits in enumerate(work.spec.limits):
+            assert kept.counts[group, place].tolist() == points.counts(limits), (work.groups.names[group], limits)
+        total += len(points.number)
+    assert total == work.cases.points
+    reasons = np.sum([kept.counts[group, 0] for group in groups], axis=0)
+    assert (reasons[[1, 4, 5]] > 0).all()  # outside, without room for the cache, feasible
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_best_points_are_those_of_all_points(name):
+    work, kept, groups = answers(name)
+    for group, points in groups.items():
+        for place, limits in enumerate(work.spec.limits):
+            for rank, objective in enumerate(work.spec.objectives):
+                expected = points.top(limits, objective, work.spec.top_k)
+                found = kept.tops.get((group, place, rank))
+                if found is None:
+                    assert len(expected) == 0
+                else:
+                    assert_same(found, points, expected, objective)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_fronts_are_those_of_all_points(name):
+    work, kept, groups = answers(name)
+    objective, lengths = work.spec.objectives[0], []
+    for group, points in groups.items():
+        for place, limits in enumerate(work.spec.limits):
+            expected = points.front(limits, objective)
+            found = kept.fronts.get((group, place))
+            lengths.append(len(expected))
+            if found is None:
+                assert len(expected) == 0
+            else:
+                assert_same_front(found, points, expected, objective)
+    assert max(lengths) > 10
+
+
+def assert_same(found: Points, points: Brute, expected: np.ndarray, objective: str) -> None:
+    """The same points in the same order, up to those whose values round alike."""
+    values = points.value(objective)
+    np.testing.assert_allclose(found.value, values[expected], rtol=ROUNDING)
+    at = np.searchsorted(points.number, found.number)
+    np.testing.assert_array_equal(points.number[at], found.number)
+    np.testing.assert_allclose(values[at], values[expected], rtol=ROUNDING)  # a point in another's place ties with it
+    for name in ("ttft_ms", "tpot_ms", "request_latency_ms", "seq_per_s"):
+        np.testing.assert_allclose(getattr(found, name), getattr(points, name)[at], rtol=RTOL)
+
+
+def assert_same_front(found: Points, points: Brute, expected: np.ndarray, objective: str) -> None:
+    """The same fronts, up to points that others beat by rounding alone in one of the two coordinates."""
+    values, tpot_ms = points.value(objective), points.tpot_ms
+    at = np.searchsorted(points.number, found.number)
+    np.testing.assert_array_equal(points.number[at], found.number)
+    np.testing.assert_allclose(found.value, values[at], rtol=RTOL)
+    np.testing.assert_allclose(found.tpot_ms, tpot_ms[at], rtol=RTOL)
+    for more, less in ((at, expected), (expected, at)):
+        only = np.setdiff1d(more, less)[:, None]
+        beats = (tpot_ms[less] <= tpot_ms[only] * (1 + ROUNDING)) & (values[less] >= values[only] * (1 - ROUNDING))
+        faster, higher = tpot_ms[less] < tpot_ms[only] * (1 - ROUNDING), values[less] > values[only] * (1 + ROUNDING)
+        assert beats.any(axis=1).all()
+        assert not (faster & higher).any()
