@@ -19,18 +19,20 @@ class Output:
         json: One JSON object in place of tables.
         quiet: One line, the best configuration.
         no_color: No colour.
+        explain: Whether to say which assumptions move the rows.
         save_dir: Where result files go; None writes none.
     """
 
     json: bool
     quiet: bool
     no_color: bool
+    explain: bool
     save_dir: Path | None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> "Output":
         """Takes the output flags out of the given flags; what stays is the request."""
-        flags = {name: given.pop(name, False) for name in ("json", "quiet", "no_color")}
+        flags = {name: given.pop(name, False) for name in ("json", "quiet", "no_color", "explain")}
         return cls(**flags, save_dir=given.pop("save_dir", None))
 
 
@@ -50,12 +52,12 @@ def present(request: "SearchRequest", output: Output) -> None:
         result = search(request)
     error = summary.failure(result)
     if output.json:
-        print(json.dumps(result_json.as_dict(result), indent=2, allow_nan=False))
+        print(json.dumps(result_json.as_dict(result, explain=output.explain), indent=2, allow_nan=False))
     elif output.quiet:
         if error is None:
             print(summary.headline(result))
     elif result.winner is not None:
-        result_text.print_result(result, stdout_console(plain=output.no_color))
+        result_text.print_result(result, stdout_console(plain=output.no_color), explain=output.explain)
     if output.save_dir is not None:
         folder = save(result, output.save_dir)
         print(f"saved in {folder}", file=sys.stderr)

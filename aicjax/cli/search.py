@@ -105,6 +105,7 @@ def command(
     moe_backend: options.MoeBackend = None,
     kv_transfer_gb_per_s: options.KvTransfer = None,
     top_n: options.TopN = None,
+    explain: options.Explain = False,
     save_dir: options.SaveDir = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
