@@ -99,7 +99,7 @@ def test_flags_win_over_the_file(spec: str, capsys: pytest.CaptureFixture[str]):
 
 
 def test_nothing_within_the_limits_exits_3_with_the_reasons(spec: str, capsys: pytest.CaptureFixture[str]):
-    code, out, err = _run(capsys, spec, "--set", "limits=[{ttft: 1}, {tpot: 0.1}]")
+    code, out, err = _run(capsys, spec, "--set", "limits=[{ttft: 1}, {ttft: 2}]")
     assert code == 3
     assert "limits TTFT 1 ms: 0 of 2,048 points feasible" in out
     assert err.startswith("aicjax: None of 2,048 points meets its limits: ")

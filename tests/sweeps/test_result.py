@@ -4,6 +4,7 @@
 import functools
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -210,10 +211,10 @@ def test_histogram_counts_the_feasible_points(group: int | None, limits: int):
 @given(st.floats(2.0**-16, 2.0**32, width=32, exclude_max=True))
 def test_number_is_within_the_edges_of_its_bin(value: float):
     at_least, below = edges()
-    place = int(bin_of(np.array([value], np.float32))[0])
+    place = int(bin_of(jnp.array([value], jnp.float32))[0])
     assert at_least[place] <= value < below[place]
     assert below[place] / at_least[place] <= 1.125
 
 
 def test_numbers_out_of_range_are_in_the_outer_bins():
-    assert bin_of(np.array([0.0, 1e-30, 1e30, np.inf], np.float32)).tolist() == [0, 0, BINS - 1, BINS - 1]
+    assert bin_of(jnp.array([0.0, 1e-30, 1e30, np.inf], jnp.float32)).tolist() == [0, 0, BINS - 1, BINS - 1]

@@ -80,7 +80,8 @@ def test_unreadable_file_is_refused(content: bytes | None, tmp_path: Path):
 
 
 def test_single_values_stand_for_lists_of_one():
-    spec = SweepSpec(**LEAST, isl=1000, limits={"ttft": 100}, group_by="model", memory_fraction=0.5, batch=8)
+    single = {"isl": 1000, "limits": {"ttft": 100}, "group_by": "model", "memory_fraction": 0.5, "batch": 8}
+    spec = SweepSpec(**(LEAST | single))
     assert spec.models == ("Qwen/Qwen3-8B",)
     assert (spec.isl, spec.limits, spec.group_by) == ((1000,), (Limits(ttft=100),), ("model",))
     assert (spec.memory_fraction, spec.batch) == ((0.5,), (8,))
@@ -100,7 +101,8 @@ def test_axis_is_a_list_or_a_span(axis: Any, counts: tuple[int, ...]):
 
 
 def test_workloads_are_crossed_without_prefixes_that_are_too_long():
-    spec = SweepSpec(**LEAST, isl=[100, 1000], osl=[1, 2], prefix=[0, 500], drafts=[{}, {"nextn": 1, "accepted": 0.5}])
+    lists = {"isl": [100, 1000], "osl": [1, 2], "prefix": [0, 500], "drafts": [{}, {"nextn": 1, "accepted": 0.5}]}
+    spec = SweepSpec(**(LEAST | lists))
     assert [workload.label for workload in spec.workloads if workload.drafts == Drafts()] == [
         *("100/1", "100/2", "1000/1", "1000/1 prefix 500", "1000/2", "1000/2 prefix 500"),
     ]
