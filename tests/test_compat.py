@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from aicjax.compat import BY_NAME, DEFAULT, REFERENCE, Compat, markdown
-from aicjax.explore import EstimateRequest, SearchRequest
+from aicjax.explore import EstimateRequest, SearchRequest, recommend
+from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.pick import order_of_engines
 from aicjax.explore.roles import Deployment, deploy, worker
@@ -25,6 +26,14 @@ SWITCHES = [switch.name for switch in dataclasses.fields(Compat)]
 BF16 = Quantisation("bfloat16", "bfloat16", "bfloat16", "bfloat16", "half")
 ONE_GPU = Parallel()
 LENGTH = 32768
+IN_FLIGHT: dict[str, Any] = {
+    "model_path": "Qwen/Qwen3-32B-FP8",
+    "system": "h200_sxm",
+    "isl": 4000,
+    "osl": 500,
+    "target_concurrency": 1000.0,
+    "serving_mode": "disagg",
+}
 PUBLISHED_BILLIONS = {  # on the model cards, language model alone
     "deepseek-ai/DeepSeek-V3": 671.0,
     "moonshotai/Kimi-K2-Instruct": 1026.4,
@@ -281,6 +290,20 @@ def test_recommendations_of_several_engines_come_by_the_gpus_they_need():
     assert order_of_engines(frame).tolist() == [0, 2, 1]
     switch = only("merged_loads_by_throughput")
     assert order_of_engines(frame, by_throughput=switch.merged_loads_by_throughput).tolist() == [1, 0, 2]
+
+
+def test_room_of_decode_workers_serves_no_load_that_prefill_workers_do_not_bring():
+    task = {
+        compat: recommend(SearchRequest(**IN_FLIGHT, compat=compat, grid="reference")).tasks["disagg"]
+        for compat in ("default", "reference")
+    }
+    needed = {compat: frames.row(found.best, 0)["total_gpus_needed"] for compat, found in task.items()}
+    assert needed["reference"] < needed["default"]
+    for compat, served in (("default", True), ("reference", False)):
+        row = frames.row(task[compat].best, 0)
+        in_flight = row["seq/s"] * row["request_latency"] / 1000 * row["replicas_needed"]
+        assert (in_flight > 0.9 * IN_FLIGHT["target_concurrency"]) == served
+    assert only("idle_decode_slots_in_flight") != DEFAULT
 
 
 def _prefill_rates(compat: Compat):
