@@ -11,6 +11,8 @@ from aicjax.sweeps.cases import Case
 from aicjax.sweeps.spec import SweepSpec
 from aicjax.tables.manifest import MANIFEST
 
+SWEEPS = "sweeps"  # the folder of sweeps: a spec is hashed by its content
+
 
 def fingerprint(spec: SweepSpec, chunks: Sequence[Sequence[Case]]) -> bytes:
     """SHA-256 of the spec, how it is cut into chunks, the version of the package, and all data under it."""
@@ -27,7 +29,7 @@ def _data_files(spec: SweepSpec) -> Iterator[Path]:
     """The manifest of the database, which hashes its tables, and all descriptions of systems, models and constants."""
     yield _paths.perfdb_dir() / MANIFEST
     for directory in (_paths.systems_dir(), _paths.configs_dir()):
-        yield from sorted(path for path in directory.rglob("*") if path.is_file())
+        yield from sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != SWEEPS)
     for model in spec.models:  # that are no names
         if Path(model).is_file():
             yield Path(model)

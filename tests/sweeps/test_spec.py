@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps as their users state them: files, fields, and what is refused."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from aicjax._results import InputError
 from aicjax.report.sweep_json import spec_dict
@@ -121,6 +123,14 @@ def test_changes_win_over_the_file():
 def test_change_that_is_none_is_refused(assignment: str):
     with pytest.raises(InputError, match="`set`"):
         parse_changes([assignment])
+
+
+def test_page_has_every_field_and_a_file_that_is_valid():
+    page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert SweepSpec(**yaml.safe_load(block)).top_k == 10
+    rows = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert [name for name in SweepSpec.model_fields if f"`{name}`" not in rows] == []
 
 
 def test_spec_comes_back_from_its_json():
