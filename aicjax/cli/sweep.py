@@ -29,6 +29,9 @@ def command(
             text="Write the result there, and the log from which the same command goes on if it is interrupted.",
         ),
     ] = None,
+    rows: Annotated[
+        bool, switch("--rows", panel="Output", text="Write every point, too: parquet files in the rows of --out.")
+    ] = False,
     devices: Annotated[
         int | None, flag("--devices", panel=_HOSTS, default="all", text="Devices of this host to use.")
     ] = None,
@@ -62,11 +65,13 @@ def command(
         result = sweep(
             chosen,
             out=out,
+            rows=rows,
             devices=devices,
             coordinator=coordinator,
             num_hosts=num_hosts,
             host_id=host_id,
             progress=progress,
+            notify=lambda text: print(f"aicjax: {text}", file=sys.stderr),
         )
     if host_id == 0:
         if json:

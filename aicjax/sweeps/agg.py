@@ -7,9 +7,11 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
+import pyarrow as pa
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
 from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggEstimate
@@ -19,6 +21,7 @@ from aicjax.sweeps.cases import Case, Cases, in_chunks, rules_key
 from aicjax.sweeps.groups import Groups
 from aicjax.sweeps.kept import Kept, Points
 from aicjax.sweeps.kernel import BLOCK, MEASURES, Corners, Grid, Rows, Scan
+from aicjax.sweeps.listing import GROUP_POINTS, layout_frame, point_table
 from aicjax.sweeps.objectives import factor, measure, measures
 from aicjax.sweeps.plan import GridPlan
 from aicjax.sweeps.prepare import Preparation
@@ -88,6 +91,31 @@ class AggWork:
         self._count(kept, plan, facts, scan)
         self._look(kept, known, plan, rows, facts, self._promising(facts, scan, known), capped)
         return kept
+
+    def tables(self, chunk: Sequence[Case], parts: Sequence[Rows]) -> Iterator[pa.Table]:
+        """All points of a chunk, in tables of successive layouts; the same tables on any number of devices.
+
+        Args:
+            chunk: Its cases.
+            parts: What `prepare` made of each.
+        """
+        plan, grid = self._preparation.grid(chunk[0]), self._preparation.grid(chunk[0]).grid
+        rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        count, first_point = len(rows.replicas), self._facts(chunk, plan).first_point
+        layouts = frames.concatenate([layout_frame(self.spec, self.cases, case) for case in chunk])
+        inside = np.asarray(grid.needs.inside)[: plan.batches, : plan.budgets]
+        run = kernel.lister(self.devices, littles_law_cap=rules_key(self.cases.engines[chunk[0].engine])[1])
+        step = kernel.rows_at_once(self.devices[0], grid, count) * len(self.devices)
+        grid, size = jax.device_put(grid, self._spread), max(1, GROUP_POINTS // plan.points)
+        for first in range(0, count, size):
+            end = min(first + size, count)
+            found = jax.device_get([run(_slice(rows, at, step, count), grid) for at in range(first, end, step)])
+            found = jax.tree.map(
+                lambda *leaves: np.concatenate(leaves)[: end - first, : plan.batches, : plan.budgets],  # noqa: B023
+                *found,
+            )
+            of_layouts = frames.take(layouts, np.arange(first, end)), first_point[first:end]
+            yield point_table(*of_layouts, chunk[0].batches, self.spec.ctx_tokens, inside, *found)
 
     def _facts(self, cases: Sequence[Case], plan: GridPlan) -> _Facts:
         groups, first, factors = [], [], []

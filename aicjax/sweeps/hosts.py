@@ -2,7 +2,8 @@
 """The hosts that share a sweep: how they find each other and exchange what they found."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -20,7 +21,8 @@ class HostFailed(AicjaxError):
     """Another host of the same sweep failed; says which and why."""
 
 
-class Hosts(NamedTuple):
+@dataclass(frozen=True)
+class Hosts:
     """This host among all.
 
     Attributes:

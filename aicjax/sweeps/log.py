@@ -59,10 +59,19 @@ class ChunkLog:
             raise
 
     def append(self, number: int, content: bytes) -> None:
-        """Adds the record of a chunk; it outlives the process, and the machine, once this returns."""
+        """Adds the record of a chunk; it outlives the process, and the machine, once this returns.
+
+        Raises:
+            InputError: The disk is full.
+        """
         record = _HEAD.pack(number, len(content)) + content
-        self._file.write(record + _CHECK.pack(zlib.crc32(record)))
-        self._sync()
+        try:
+            self._file.write(record + _CHECK.pack(zlib.crc32(record)))
+            self._sync()
+        except OSError as error:
+            raise InputError(
+                "out", str(self.path.parent), f"on a disk that can be written ({error.strerror})"
+            ) from None
 
     def close(self) -> None:
         """Lets other processes have it."""
