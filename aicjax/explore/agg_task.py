@@ -87,7 +87,7 @@ class AggTask(Task):
         if self.pool is None:
             return agg_frame(points, self._kept(points, grid), worker)
         behind = [behind_encoders(points, wait) for wait in self.pool.workers.latency_ms.tolist()]
-        rows = [agg_frame(waiting, self._kept(waiting, grid, below=True), worker) for waiting in behind]
+        rows = [agg_frame(points, self._kept(waiting, grid, below=True), worker) for waiting in behind]
         cells = cell_frame(rows, self.pool, self._cell_limits(grid), worker.deployment.constants.disagg)
         if not grid.exhaustive:
             return cells
