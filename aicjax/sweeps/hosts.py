@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hosts that share a sweep: how they find each other and exchange what they found."""
 
+import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +15,7 @@ from aicjax._results import AicjaxError, InputError
 
 JOIN_TIMEOUT_S = 300  # until all hosts must have started
 HEARTBEAT_TIMEOUT_S = 30  # after which a host that has gone ends the others
+RETRY_S = 1.0
 LEAVE_TIMEOUT_S = 60  # until all hosts must have ended
 Made = TypeVar("Made")
 
@@ -59,7 +62,8 @@ class Hosts:
 def join(coordinator: str | None, num_hosts: int, host_id: int) -> Hosts:
     """Waits until all hosts have started.
 
-    Nothing may have used jax before in this process.
+    Nothing may have used jax before in this process. A host that is gone later, or never comes, ends the processes of
+    the others, whose logs stay whole.
 
     Args:
         coordinator: Address and port of host 0; None for one host alone.
@@ -68,7 +72,7 @@ def join(coordinator: str | None, num_hosts: int, host_id: int) -> Hosts:
 
     Raises:
         InputError: A number out of range, or jax is in use already.
-        HostFailed: The others did not start in time.
+        HostFailed: Host 0 did not start in time, or this is host 0 and cannot listen.
     """
     if num_hosts < 1:
         raise InputError("num_hosts", num_hosts, "at least 1")
@@ -82,8 +86,25 @@ def join(coordinator: str | None, num_hosts: int, host_id: int) -> Hosts:
     if not address or not port.isdecimal():
         raise InputError("coordinator", coordinator, "HOST:PORT")
     if not jax.distributed.is_initialized():
+        if host_id:
+            _wait_for(coordinator, address, int(port))
         _initialize(coordinator, num_hosts, host_id)
     return Hosts(host_id, num_hosts)
+
+
+def _wait_for(coordinator: str, address: str, port: int) -> None:
+    """Waits until host 0 listens."""
+    end = time.monotonic() + JOIN_TIMEOUT_S
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=RETRY_S).close()
+            return
+        except socket.gaierror as error:
+            raise InputError("coordinator", coordinator, f"an address that is known ({error.strerror})") from None
+        except OSError as error:
+            if time.monotonic() > end:
+                raise HostFailed(f"host 0 cannot be reached at {coordinator} ({error.strerror or error})") from None
+            time.sleep(RETRY_S)
 
 
 def _initialize(coordinator: str, num_hosts: int, host_id: int) -> None:
@@ -98,7 +119,7 @@ def _initialize(coordinator: str, num_hosts: int, host_id: int) -> None:
         )
     except jax.errors.JaxRuntimeError as error:
         message = str(error).splitlines()[0]
-        raise HostFailed(f"host {host_id} of {num_hosts}: the others cannot be reached ({message})") from None
+        raise HostFailed(f"host {host_id} of {num_hosts} cannot start at {coordinator} ({message})") from None
     except RuntimeError:
         raise InputError("coordinator", coordinator, "given before anything else uses jax in this process") from None
 

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import time
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from aicjax._results import InputError
 from aicjax.forward.memory import Verdict
 from aicjax.sweeps.cases import enumerate_cases
+from aicjax.sweeps.hosts import HostFailed
 from aicjax.sweeps.kernel import VERDICTS
 from aicjax.sweeps.result import SweepResult
 from aicjax.sweeps.run import sweep
@@ -183,6 +185,7 @@ def test_large_rows_are_announced(tmp_path, monkeypatch):
         ({"num_hosts": 2, "coordinator": "here"}, "`coordinator` must be HOST:PORT"),
         ({"num_hosts": 2, "host_id": 2}, "`host_id` must be a number from 0 to 1"),
         ({"num_hosts": 2, "coordinator": "localhost:1234"}, "before anything else uses jax"),
+        ({"num_hosts": 2, "coordinator": "no.such.host.invalid:1234", "host_id": 1}, "an address that is known"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
@@ -190,6 +193,16 @@ def test_bad_arguments_are_refused(arguments, message):
     uninterrupted()
     with pytest.raises(InputError, match=message):
         sweep(sweep_of_nothing, **arguments)
+
+
+def test_host_0_that_never_comes_is_named(monkeypatch):
+    monkeypatch.setattr("aicjax.sweeps.hosts.JOIN_TIMEOUT_S", 0)
+    monkeypatch.setattr("aicjax.sweeps.hosts.RETRY_S", 0.1)
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))  # and does not listen
+        coordinator = f"localhost:{probe.getsockname()[1]}"
+        with pytest.raises(HostFailed, match="host 0 cannot be reached"):
+            sweep(SPEC, coordinator=coordinator, num_hosts=2, host_id=1)
 
 
 def test_rows_of_pairs_are_refused(tmp_path):
