@@ -94,8 +94,8 @@ class Matcher:
         found = self._matched(tiles, choices_of(space), pairs.constants)
         ends = np.cumsum([len(part.kind) for part in parts]).tolist()
         return [
-            _stack(*rows, jax.tree.map(lambda leaf: leaf[end - len(part.kind) : end], found))  # noqa: B023
-            for rows, part, end in zip(stacks, parts, ends, strict=True)
+            _stack(prefill, decode, jax.tree.map(lambda leaf: leaf[end - len(part.kind) : end], found))  # noqa: B023
+            for (prefill, decode), part, end in zip(stacks, parts, ends, strict=True)
         ]
 
     def _matched(self, tiles: Tiles, choices: Choices, constants: DisaggConstants) -> Matched:

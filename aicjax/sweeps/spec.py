@@ -191,7 +191,17 @@ class SweepSpec(_Part):
             raise InputError("objectives", self.objectives[0], "a throughput first, as the height of the fronts")
         if not self.workloads:
             raise InputError("prefix", self.prefix, f"some prefix at most the longest prompt, {max(self.isl)}")
+        if self.serving_mode == "disagg":
+            self._check_disagg()
         return self
+
+    def _check_disagg(self) -> None:
+        if min(self.osl) < 2:
+            raise InputError("osl", min(self.osl), "at least 2, so that there is something to decode apart")
+        if self.total_gpus < 2:
+            raise InputError("total_gpus", self.total_gpus, "at least 2, for a prefill and a decode worker")
+        if self.histogram:
+            raise InputError("histogram", True, "left out: it is counted in sweeps of in-flight batching alone")
 
     @property
     def workloads(self) -> tuple[Workload, ...]:

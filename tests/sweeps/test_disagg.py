@@ -2,6 +2,8 @@
 """Disaggregated sweeps against all their points, and against a search."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,17 +13,18 @@ import aicjax
 from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import load_grid
+from aicjax.explore.space import Role
 from aicjax.sweeps.cases import Case, enumerate_cases, pair_numbers
 from aicjax.sweeps.disagg import DisaggWork
 from aicjax.sweeps.groups import Groups
-from aicjax.sweeps.kept import Kept, Points, no_points
+from aicjax.sweeps.kept import Kept, Points, joined, no_points
 from aicjax.sweeps.spec import SweepSpec
 from tests.sweeps.disagg_brute import Brute, group_points
 
 RTOL = 2e-6  # between float32 and float64
 LIMITS = [{}, {"ttft": 900.0, "tpot": 14.0}, {"ttft": 500.0}, {"tpot": 7.0}, {"ttft": 1.0}]
 OBJECTIVES = ["tokens/s/gpu", "tokens/$", "ttft", "tpot", "request_latency"]
-AXES = {
+AXES: dict[str, Any] = {
     "systems": "h200_sxm",
     "serving_mode": "disagg",
     "total_gpus": 13,
@@ -34,27 +37,26 @@ AXES = {
     "gpu_hour_price": {"h200_sxm": 3.5},
     "top_k": 6,
 }
-SPECS = {
-    "dense": SweepSpec(
-        models="Qwen/Qwen3-32B-FP8",
-        backends=["trtllm", "vllm"],
-        isl=[3000],
-        osl=[2, 300],
-        prefix=800,
-        memory_fraction=[None, 0.6],
-        **AXES,
-    ),
-    "experts": SweepSpec(
-        models="Qwen/Qwen3-30B-A3B",
-        backends=["trtllm", "vllm", "sglang"],
-        parallel={"num_gpu": [1, 2, 4]},
-        isl=[3000],
-        osl=[300],
-        drafts={"nextn": 2, "accepted": 0.7},
-        group_by=["model"],
-        **AXES,
-    ),
+FIELDS: dict[str, dict[str, Any]] = {
+    "dense": {
+        "models": "Qwen/Qwen3-32B-FP8",
+        "backends": ["trtllm", "vllm"],
+        "isl": 3000,
+        "osl": [2, 300],
+        "prefix": 800,
+        "memory_fraction": [None, 0.6],
+    },
+    "experts": {
+        "models": "Qwen/Qwen3-30B-A3B",
+        "backends": ["trtllm", "vllm", "sglang"],
+        "parallel": {"num_gpu": [1, 2, 4]},
+        "isl": 3000,
+        "osl": 300,
+        "drafts": {"nextn": 2, "accepted": 0.7},
+        "group_by": ["model"],
+    },
 }
+SPECS = {name: SweepSpec(**AXES, **fields) for name, fields in FIELDS.items()}
 
 
 def work_of(spec: SweepSpec) -> DisaggWork:
@@ -81,13 +83,14 @@ def answers(name: str) -> tuple[DisaggWork, Kept, dict[int, list[tuple[Case, Bru
 
 def pairs_of(groups: list[tuple[Case, Brute]]) -> tuple[Points, np.ndarray]:
     """The point that stands for each pair of some cases, by number, and its GPUs; the value is the rate per GPU."""
-    parts = []
+    parts, gpus = [], []
     for case, points in groups:
         at = points.chosen()
         latencies = points.ttft_ms[at], points.tpot_ms[at], points.request_latency_ms[at]
-        parts.append((case.first_point + at, points.score[at] * case.workload.osl, *latencies, points.gpus[at]))
-    *columns, gpus = (np.concatenate(values) for values in zip(*parts, strict=True))
-    return Points(*columns, columns[1]), gpus
+        rate = points.score[at] * points.gpus[at]
+        parts.append(Points(case.first_point + at, points.score[at] * case.workload.osl, *latencies, rate))
+        gpus.append(points.gpus[at])
+    return joined(parts), np.concatenate(gpus)
 
 
 def value(points: Points, objective: str) -> np.ndarray:
@@ -173,7 +176,9 @@ def test_order_and_division_of_the_cases_change_nothing(name):
 
 
 def test_blocks_of_decode_batches_change_no_answer(monkeypatch):
-    work, kept, _ = answers("experts")
+    fields = FIELDS["experts"] | {"backends": ["vllm"], "database_mode": "SOL"}
+    work = work_of(SweepSpec(**AXES, **fields))
+    kept = swept(work, list(work.cases.cases))
     monkeypatch.setattr("aicjax.sweeps.cases.PAIRS", 1 << 9)
     divided = work_of(work.spec)
     assert len(divided.cases.cases) > 2 * len(work.cases.cases)
@@ -189,9 +194,8 @@ def test_blocks_of_decode_batches_change_no_answer(monkeypatch):
         np.testing.assert_array_equal(found.counts[key], counts)
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_rows_are_those_of_the_points(name):
-    work, kept, _ = answers(name)
+def test_rows_are_those_of_the_points():
+    work, kept, _ = answers("dense")
     points = next(iter(kept.fronts.values()))
     shuffled = points.take(np.random.default_rng(0).permutation(len(points.number)))
     rows = work.describe(shuffled)
@@ -212,18 +216,17 @@ def test_rows_are_those_of_the_points(name):
 
 @pytest.mark.parametrize(
     ("model", "backend"),
-    [("Qwen/Qwen3-32B-FP8", "vllm"), ("Qwen/Qwen3-30B-A3B", "trtllm"), ("Qwen/Qwen3-8B", "sglang")],
+    [("Qwen/Qwen3-32B-FP8", "vllm"), ("Qwen/Qwen3-30B-A3B", "trtllm")],
 )
 def test_sweep_over_the_lists_of_a_search_finds_its_replicas(model, backend):
     grid, gpus, limit = load_grid("reference").disagg, 8, {"ttft": 2000.0, "tpot": 30.0}
-    shared = {"serving_mode": "disagg", "total_gpus": gpus, "isl": 4000, "osl": 500}
-    named = {"model_path": model, "system": "h200_sxm", "backend": backend}
-    most = {"max_prefill_workers": 6, "max_decode_workers": 6, "num_gpu_per_replica": list(range(1, gpus + 1))}
-    (task,) = aicjax.search(grid="reference", pareto_sweep=False, **named, **shared, **most, **limit).tasks.values()
-    named = {"models": model, "systems": "h200_sxm", "backends": [backend]}
-    most = {"prefill_workers": 6, "decode_workers": 6}
-    batches = {"prefill_batch": {"last": grid.prefill_max_batch}, "decode_batch": grid.decode_batches(512)}
-    work = work_of(SweepSpec(limits=limit, top_k=1, **named, **shared, **most, **batches))
+    shared: dict[str, Any] = {"serving_mode": "disagg", "total_gpus": gpus, "isl": 4000, "osl": 500}
+    searched: dict[str, Any] = {"model_path": model, "system": "h200_sxm", "backend": backend, **shared, **limit}
+    searched |= {"max_prefill_workers": 6, "max_decode_workers": 6, "num_gpu_per_replica": list(range(1, gpus + 1))}
+    (task,) = aicjax.search(grid="reference", pareto_sweep=False, **searched).tasks.values()
+    axes: dict[str, Any] = {"models": model, "systems": "h200_sxm", "backends": [backend], **shared, "limits": limit}
+    axes |= {"prefill_batch": {"last": grid.prefill_max_batch}, "decode_batch": grid.decode_batches(512)}
+    work = work_of(SweepSpec(top_k=1, prefill_workers=6, decode_workers=6, **axes))
     best = work.describe(swept(work, list(work.cases.cases)).tops[0, 0, 0])
     assert best["tokens/s/gpu"][0] == pytest.approx(task.best["tokens/s/gpu"][0], rel=1e-3)
     rows = work.describe(points_of(work, task.feasible))
@@ -247,7 +250,11 @@ def points_of(work: DisaggWork, rows: Frame) -> Points:
     (case,), (engine,) = work.cases.cases, work.cases.engines
     numbers = pair_numbers(work.spec, engine, len(case.batches))
     at = []
-    for role, prefix, batches in (("prefill", "(p)", work.spec.prefill_batch), ("decode", "(d)", case.batches)):
+    sides: list[tuple[Role, str, Sequence[int]]] = [
+        ("prefill", "(p)", work.spec.prefill_batch),
+        ("decode", "(d)", case.batches),
+    ]
+    for role, prefix, batches in sides:
         labels = [layout.label for layout in engine.workers[role].layouts]
         at += [np.array([labels.index(label) for label in rows[f"{prefix}parallel"]])]
         at += [np.searchsorted(batches, rows[f"{prefix}bs"])]
