@@ -5,6 +5,7 @@ import csv
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from aicjax.cli.app import run
@@ -70,6 +71,29 @@ def test_object_is_the_same_every_time_and_the_file(spec: str, tmp_path: Path, c
     assert {row["tpot"] == "" for row in rows if row["osl"] == "1"} == {True}
 
 
+def test_rows_has_every_point(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = _run(capsys, spec, "--json", "--rows", "--out", str(tmp_path / "out"))
+    assert code == 0
+    overall = json.loads(out)["answers"][0]
+    files = sorted((tmp_path / "out" / "rows").glob("*.parquet"))
+    rows = [row for path in files for row in pq.read_table(path).to_pylist()]
+    assert len(rows) == sum(overall["counts"].values()) - overall["counts"]["outside"]
+    best = overall["best"]["tokens/s/gpu"][0]
+    (row,) = (row for row in rows if row["point"] == best["point"])
+    shared = ["model", "system", "backend", "isl", "osl", "tp", "bs", "ctx_tokens", "num_total_gpus"]
+    assert {name: row[name] for name in shared} == {name: best[name] for name in shared}
+    assert row["ttft"] == pytest.approx(best["ttft"], abs=1e-3)
+
+
+def test_disaggregated_sweep_is_shown_in_the_same_form(spec: str, capsys: pytest.CaptureFixture[str]):
+    changes = ["serving_mode=disagg", "osl=500", "prefill_batch={last: 2}", "decode_batch={last: 8}", "backends=trtllm"]
+    code, out, _ = _run(capsys, spec, *(part for change in changes for part in ("--set", change)))
+    assert code == 0
+    assert "prefill_batch 1 to 2; decode_batch 1 to 8" in out
+    assert " prefill + " in out
+    assert "best of each group by tokens/s/gpu" in out
+
+
 def test_quiet_is_one_line(spec: str, capsys: pytest.CaptureFixture[str]):
     code, out, _ = _run(capsys, spec, "--quiet", "--set", "osl=500")
     assert code == 0
@@ -126,6 +150,7 @@ def test_refused_combination_is_named(spec: str, capsys: pytest.CaptureFixture[s
         (["SPEC", "--top-k", "x"], "--top-k"),
         (["SPEC", "--devices", "0"], "`devices`"),
         (["SPEC", "--num-hosts", "2"], "host"),
+        (["SPEC", "--rows"], "together with `out`"),
         (["SPEC", "--set", "systems=h201"], "h201"),
     ],
 )
