@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time of the same searches, and points of in-flight batching per second, in this program and AIConfigurator 0.12.0.
 
-Each search runs as a fresh command, with an empty and with a filled cache of compiled kernels (AIConfigurator has
-none), and repeatedly within one process. The programs take turns; times are medians. That the answers agree is shown
-by `benchmarks.parity`.
+Both try the same candidates. Each search runs as a fresh command, with an empty and with a filled cache of compiled
+kernels (AIConfigurator has none), and repeatedly within one process. The programs take turns; times are medians. That
+the answers agree is shown by `benchmarks.parity`.
 
 Points per second of one core are those of a sweep here, from the spec to the best points and fronts, all included, and
 there those of a search, the evaluation of each new point alone; of a dense model and of one with experts.
@@ -152,7 +152,7 @@ def compare_rates(reference_python: str, repeats: int) -> Iterator[Rates]:
 
 def compare(reference_python: str, repeats: int) -> Iterator[Comparison]:
     """Times of all searches, each both ways."""
-    ours = Program(sys.executable, "aicjax.cli.app", "run", ("search",))
+    ours = Program(sys.executable, "aicjax.cli.app", "run", ("search", "--grid", "reference"))
     reference = Program(reference_python, "aiconfigurator.main", "main", ("cli", "default"))
     for name, search in SEARCHES.items():
         cold, warm, theirs = [], [], []
