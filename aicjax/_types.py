@@ -5,6 +5,8 @@ Axis names: `config` (a model in one layout), `row` (distinct operators), `point
 (measured curves), `leaf` (measured points of a slice), `site` (shapes of a GEMM table).
 """
 
+from typing import Protocol
+
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -13,4 +15,14 @@ from jaxtyping import Float
 Array = jax.Array | np.ndarray
 FloatScalar = Float[Array, ""] | float
 
-__all__ = ["Array", "FloatScalar"]
+
+class Device(Protocol):
+    """A device of jax, as far as it matters here."""
+
+    @property
+    def platform(self) -> str:
+        """Such as `cpu` or `gpu`."""
+        ...
+
+
+__all__ = ["Array", "Device", "FloatScalar"]

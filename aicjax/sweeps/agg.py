@@ -11,6 +11,7 @@ import pyarrow as pa
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from aicjax._types import Device
 from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
 from aicjax.interp.counts import point_bucket
@@ -20,7 +21,7 @@ from aicjax.sweeps.bounds import may_be_on_front, may_be_on_top
 from aicjax.sweeps.cases import Case, Cases, in_chunks, rules_key
 from aicjax.sweeps.groups import Groups
 from aicjax.sweeps.kept import Kept, Points
-from aicjax.sweeps.kernel import BLOCK, MEASURES, Corners, Grid, Rows, Scan
+from aicjax.sweeps.kernel import BLOCK, MEASURES, Grid, Rows, Scan
 from aicjax.sweeps.listing import GROUP_POINTS, layout_frame, point_table
 from aicjax.sweeps.objectives import factor, measure, measures
 from aicjax.sweeps.plan import GridPlan
@@ -57,7 +58,7 @@ class _Facts(NamedTuple):
 class AggWork:
     """The chunks of an in-flight batching sweep, done on some devices; `prepare` may be called by several threads."""
 
-    def __init__(self, spec: SweepSpec, cases: Cases, groups: Groups, devices: Sequence[jax.Device]):
+    def __init__(self, spec: SweepSpec, cases: Cases, groups: Groups, devices: Sequence[Device]):
         self.spec, self.cases, self.groups, self.devices = spec, cases, groups, tuple(devices)
         self._preparation = Preparation(spec, cases)
         self.limits = np.array([[limit.ttft or np.inf, limit.tpot or np.inf] for limit in spec.limits], np.float32)
@@ -140,14 +141,11 @@ class AggWork:
         found = [run(part, grid, self.limits, worth) for part, worth in parts]
         host: list[Scan] = jax.device_get(found)
 
-        def row_first(*leaves: NDArray) -> NDArray:
-            return np.concatenate(leaves)[:count]
-
         def limits_first(*leaves: NDArray) -> NDArray:
             return np.concatenate(leaves, axis=1)[:, :count]
 
         by_limits = jax.tree.map(limits_first, *(part[1:] for part in host))
-        return Scan(row_first(*(part.lost for part in host)), *by_limits)
+        return Scan(np.concatenate([part.lost for part in host])[:count], *by_limits)
 
     def _count(self, kept: Kept, plan: GridPlan, facts: _Facts, scan: Scan) -> None:
         for group, rows in facts.groups():
@@ -155,7 +153,7 @@ class AggWork:
             for limits, met in enumerate(scan.met[:, rows].sum(axis=1)):
                 kept.count((group, limits), np.array([*shared, *met], np.int64))
                 if scan.bins is not None:
-                    kept.tally((group, limits), scan.bins[limits, rows].sum(axis=0, dtype=np.int64))
+                    kept.tally((group, limits), np.asarray(scan.bins)[limits, rows].sum(axis=0, dtype=np.int64))
 
     def _promising(self, facts: _Facts, scan: Scan, known: Kept) -> NDArray[np.bool_]:
         """Blocks [row, block, ctx] that can hold something to keep."""
@@ -164,15 +162,15 @@ class AggWork:
             for limits in range(len(self.limits)):
                 sought = self.spec.top_k + int(scan.doubtful[limits, rows].sum())
                 for place, name in enumerate(self.spec.objectives):
-                    best = scan.best[measure(name)][limits, rows] * facts.factor[place, rows, None, None]
+                    best = np.asarray(scan.best[measure(name)])[limits, rows] * facts.factor[place, rows, None, None]
                     threshold = known.threshold((group, limits, place))
                     promising[rows] |= may_be_on_top(best, sought, threshold)
                 if scan.corners is not None:
-                    corners = Corners(*(edge[limits, rows] for edge in scan.corners))
+                    edges = (np.asarray(edge)[limits, rows] for edge in scan.corners)
+                    tpot_ms, seq_per_s, sample_tpot_ms, sample_seq_per_s = edges
                     worth = facts.factor[0, rows, None, None]
-                    samples = (corners.sample_tpot_ms, corners.sample_seq_per_s * worth)
-                    points = known.with_front((group, limits), *samples)
-                    promising[rows] |= may_be_on_front(corners.tpot_ms, corners.seq_per_s * worth, *points)
+                    points = known.with_front((group, limits), sample_tpot_ms, sample_seq_per_s * worth)
+                    promising[rows] |= may_be_on_front(tpot_ms, seq_per_s * worth, *points)
         return promising
 
     def _look(
@@ -193,14 +191,13 @@ class AggWork:
         batch = batch[there]
         found, fits = _looked_at(plan.grid, rows, row, batch, ctx, capped)
         number = facts.first_point[row] + batch * plan.budgets + ctx
-        points = Points(
-            number, found.seq_per_s, found.ttft_ms, found.tpot_ms, found.request_latency_ms, found.seq_per_s
-        )
+        ttft_ms, tpot_ms, latency_ms, seq_per_s = (np.asarray(values) for values in found)
+        points = Points(number, seq_per_s, ttft_ms, tpot_ms, latency_ms, seq_per_s)
         for group in np.unique(facts.group[row]).tolist():
             of_group = fits & (facts.group[row] == group)
-            for limits, (ttft_ms, tpot_ms) in enumerate(self.limits):
-                fast = of_group & (found.ttft_ms <= ttft_ms)
-                within = np.flatnonzero(fast & (found.tpot_ms <= tpot_ms))
+            for limits, (ttft_limit_ms, tpot_limit_ms) in enumerate(self.limits):
+                fast = of_group & (ttft_ms <= ttft_limit_ms)
+                within = np.flatnonzero(fast & (tpot_ms <= tpot_limit_ms))
                 for place, name in enumerate(self.spec.objectives):
                     key = (group, limits, place)
                     value = MEASURES[measure(name)](found)[within] * facts.factor[place, row[within]]
@@ -209,9 +206,10 @@ class AggWork:
                         kept.offer(key, points.take(within[best])._replace(value=value[best]))
                 if self.spec.pareto and fast.any():
                     fast = np.flatnonzero(fast)
-                    value = found.seq_per_s[fast] * facts.factor[0, row[fast]]
-                    front = may_be_on_front(found.tpot_ms[fast], value, found.tpot_ms[fast], value)
-                    kept.offer_front((group, limits), points.take(fast[front])._replace(value=value[front]))
+                    hopeful = points.take(fast)
+                    hopeful = hopeful._replace(value=hopeful.seq_per_s * facts.factor[0, row[fast]])
+                    edges = hopeful.tpot_ms, hopeful.value
+                    kept.offer_front((group, limits), hopeful.take(may_be_on_front(*edges, *edges)))
 
 
 def _looked_at(

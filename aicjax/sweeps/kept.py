@@ -7,7 +7,7 @@ commutative, exactly: chunks may be done in any order, on any number of hosts.
 
 import io
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class Points(NamedTuple):
 
     def take(self, rows: NDArray) -> "Points":
         """Some of the points."""
-        return Points(*(values[rows] for values in self))
+        return Points(self.number[rows], *(values[rows] for values in self[1:]))
 
     def top(self, count: int) -> "Points":
         """The best few, best first."""
@@ -126,13 +126,14 @@ class Kept:
 
     def pack(self) -> bytes:
         """As bytes, for `unpack`; the same whatever the order it was taken in."""
-        arrays: dict[str, NDArray] = {"top_k": np.array(self.top_k)}
+        names: Any = ",".join(Points._fields)
+        arrays: dict[str, Any] = {"top_k": np.array(self.top_k)}
         for name in ("counts", "histograms"):
             for key, values in sorted(getattr(self, name).items()):
                 arrays[_name(name, key)] = values
         for name in ("tops", "fronts"):
             for key, points in sorted(getattr(self, name).items()):
-                arrays[_name(name, key)] = np.rec.fromarrays(points, names=",".join(Points._fields))
+                arrays[_name(name, key)] = np.rec.fromarrays(points, names=names)
         file = io.BytesIO()
         np.savez(file, **arrays)
         return file.getvalue()

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
+from aicjax._types import Device
 from aicjax.constants import ServingConstants
 from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import (
@@ -103,10 +104,10 @@ class Corners(NamedTuple):
         sample_tpot_ms, sample_seq_per_s: One point of the block; surely within the limit.
     """
 
-    tpot_ms: Float[Array, "..."]
-    seq_per_s: Float[Array, "..."]
-    sample_tpot_ms: Float[Array, "..."]
-    sample_seq_per_s: Float[Array, "..."]
+    tpot_ms: Float[AnyArray, "..."]
+    seq_per_s: Float[AnyArray, "..."]
+    sample_tpot_ms: Float[AnyArray, "..."]
+    sample_seq_per_s: Float[AnyArray, "..."]
 
 
 class Scan(NamedTuple):
@@ -121,12 +122,12 @@ class Scan(NamedTuple):
         bins: Points within both limits by `histogram.bin_of` the first measure; None if not asked for.
     """
 
-    lost: Int[Array, "row three"]
-    met: Int[Array, "limits row three"]
-    doubtful: Int[Array, "limits row"]
-    best: dict[str, Float[Array, "limits row block ctx"]]
+    lost: Int[AnyArray, "row three"]
+    met: Int[AnyArray, "limits row three"]
+    doubtful: Int[AnyArray, "limits row"]
+    best: dict[str, Float[AnyArray, "limits row block ctx"]]
     corners: Corners | None
-    bins: Int[Array, "limits row bin"] | None
+    bins: Int[AnyArray, "limits row bin"] | None
 
 
 MEASURES = {  # of a point, greater is better
@@ -160,7 +161,7 @@ def scan(
     """
     found, known, at_all, cached = _judged(rows, grid, littles_law_cap)
     valid = known & at_all & cached
-    lost = _counts(grid.needs.inside & ~known, known & ~at_all, known & at_all & ~cached)
+    lost = _counts(jnp.asarray(grid.needs.inside) & ~known, known & ~at_all, known & at_all & ~cached)
 
     bins = None
     if worth is not None:
@@ -227,7 +228,7 @@ def look(
             replicas=rows.replicas[row],
             littles_law_cap=littles_law_cap,
         )
-        fits = grid.needs.inside[batch, ctx]
+        fits = jnp.asarray(grid.needs.inside)[batch, ctx]
         for place in range(2):
             fits &= grid.needs.rows[batch, ctx] <= rows.limits.rows[row, place, batch]
             if grid.needs.drafted is not None and rows.limits.drafted is not None:
@@ -237,14 +238,14 @@ def look(
     return jax.vmap(one)(*(jnp.asarray(index) for index in (row, batch, ctx)))
 
 
-def rows_at_once(device: jax.Device, grid: Grid, rows: int) -> int:
+def rows_at_once(device: Device, grid: Grid, rows: int) -> int:
     """Rows that one device is given at once, of all `rows`; the same for any number of devices."""
     points = POINTS_AT_ONCE.get(device.platform, POINTS_ON_ACCELERATOR)
     return max(1, min(points // grid.needs.inside.size, point_bucket(rows)))
 
 
 @functools.cache
-def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corners: bool, littles_law_cap: bool):
+def scanner(devices: tuple[Device, ...], measures: tuple[str, ...], *, corners: bool, littles_law_cap: bool):
     """`scan` compiled for rows spread over devices; every device runs the same program on its share of the rows.
 
     No device needs another's rows, so that the answer of a row is the same, bit for bit, on any number of devices
@@ -252,18 +253,18 @@ def scanner(devices: tuple[jax.Device, ...], measures: tuple[str, ...], *, corne
     """
     body = functools.partial(scan, measures=measures, corners=corners, littles_law_cap=littles_law_cap)
     whole, limits_first = PartitionSpec(), PartitionSpec(None, ROWS)
-    found = Scan(PartitionSpec(ROWS), *(limits_first for _ in range(5)))
+    found: Any = Scan(*(PartitionSpec(ROWS), *[limits_first] * 5))  # pyright: ignore[reportArgumentType]
     return _over_rows(devices, body, (PartitionSpec(ROWS), whole, whole, PartitionSpec(ROWS)), found)
 
 
 @functools.cache
-def lister(devices: tuple[jax.Device, ...], *, littles_law_cap: bool):
+def lister(devices: tuple[Device, ...], *, littles_law_cap: bool):
     """`every` compiled for rows spread over devices, as `scanner` does it."""
     body = functools.partial(every, littles_law_cap=littles_law_cap)
     return _over_rows(devices, body, (PartitionSpec(ROWS), PartitionSpec()), PartitionSpec(ROWS))
 
 
-def _over_rows(devices: tuple[jax.Device, ...], body: Callable, in_specs: Any, out_specs: Any) -> Callable:
+def _over_rows(devices: tuple[Device, ...], body: Callable, in_specs: Any, out_specs: Any) -> Callable:
     mesh = Mesh(np.array(devices), (ROWS,))
     return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs))
 
@@ -281,7 +282,7 @@ def _judged(
 
     found = jax.vmap(estimates)(rows)
     found = found._replace(tpot_ms=jnp.where(jnp.asarray(grid.osl) > 1, found.tpot_ms, 0.0))
-    known = grid.needs.inside & jnp.isfinite(found.request_latency_ms)
+    known = jnp.asarray(grid.needs.inside) & jnp.isfinite(found.request_latency_ms)
     return found, known, _fits(grid.needs, rows.limits, 0), _fits(grid.needs, rows.limits, 1)
 
 
@@ -308,8 +309,8 @@ def _best(values: Float[Array, "row batch ctx"]) -> Float[Array, "row block ctx"
 
 def _counts(*masks: Bool[Array, "row batch ctx"]) -> Int[Array, "row mask"]:
     """How often each of a few masks holds, in one pass over the points."""
-    packed = sum(mask.astype(jnp.int32) << (COUNT_BITS * place) for place, mask in enumerate(masks))
-    blocks = _blocks(packed).sum(axis=2)
+    packed = [mask.astype(jnp.int32) << (COUNT_BITS * place) for place, mask in enumerate(masks)]
+    blocks = _blocks(functools.reduce(jnp.bitwise_or, packed)).sum(axis=2)
     field = (1 << COUNT_BITS) - 1
     parts = [(blocks >> (COUNT_BITS * place)) & field for place in range(len(masks))]
     return jnp.stack([part.sum(axis=(1, 2)) for part in parts], axis=1)

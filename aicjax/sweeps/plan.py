@@ -107,8 +107,8 @@ def plan_grid(worker: Worker, batches: Sequence[int], budgets: Sequence[int]) ->
             rows=spread(size.rows, np.int32),
             drafted=spread(size.drafted, np.float32) if load.nextn else None,
         ),
-        osl=np.float32(load.osl),
-        progress=np.float32(load.progress),
+        osl=np.asarray(load.osl, np.float32),
+        progress=np.asarray(load.progress, np.float32),
     )
     grid = jax.tree.map(jnp.asarray, grid)
     return GridPlan(sweep, coordinates.queries(), grid, len(batches), len(budgets), int(inside.sum()))

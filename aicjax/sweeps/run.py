@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from aicjax._results import InputError
+from aicjax._types import Device
 from aicjax.sweeps import hosts as all_hosts
 from aicjax.sweeps.agg import AggWork
 from aicjax.sweeps.cases import enumerate_cases
@@ -29,7 +30,7 @@ def sweep(
     *,
     out: str | Path | None = None,
     rows: bool = False,
-    devices: int | Sequence[jax.Device] | None = None,
+    devices: int | Sequence[Device] | None = None,
     coordinator: str | None = None,
     num_hosts: int = 1,
     host_id: int = 0,
@@ -92,7 +93,7 @@ def sweep(
     )
 
 
-def _chosen_devices(devices: int | Sequence[jax.Device] | None) -> Sequence[jax.Device]:
+def _chosen_devices(devices: int | Sequence[Device] | None) -> Sequence[Device]:
     local = jax.local_devices()
     if devices is None:
         return local

@@ -58,8 +58,8 @@ def test_interrupted_sweep_tells_its_share_and_goes_on(tmp_path, number):
 
 def test_second_signal_ends_at_once(tmp_path):
     def twice(_: Progress) -> None:
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         sweep(SPEC, out=tmp_path, progress=twice)
@@ -112,7 +112,7 @@ def test_rows_are_all_points_that_leave_room_for_decoding(tmp_path):
     verdicts = {Verdict.FITS: "feasible", Verdict.DOES_NOT_FIT: "memory", Verdict.KV_DOES_NOT_FIT: "kv_memory"}
     paths = sorted((tmp_path / "rows").iterdir())
     assert len(paths) == len(cases.cases) == 2
-    seen = dict.fromkeys(VERDICTS, 0)
+    seen: dict[str, int] = dict.fromkeys(VERDICTS, 0)
     for path, case in zip(paths, cases.cases, strict=True):
         rows = pq.read_table(path)
         points = search_points(spec, cases, case)
