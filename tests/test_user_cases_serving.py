@@ -67,8 +67,8 @@ def test_rows_obey_their_identities():
 
 
 def test_requests_in_flight_are_rate_times_latency():
-    """Where prefill is the bottleneck fewer requests decode than are configured, and faster."""
-    task = found().tasks["disagg"]
+    """Where prefill is the bottleneck fewer decode than are configured, and faster; the full grid configures those."""
+    task = found(grid="reference").tasks["disagg"]
     assert task.explain is not None
     rows, faster = list(frames.rows(task.best)), []
     for at, row in enumerate(rows):
@@ -81,6 +81,9 @@ def test_requests_in_flight_are_rate_times_latency():
             assert tpot <= row["tpot"]
             assert reason.concurrency_in_use < row["concurrency"]
     assert any(faster)
+    full = found().tasks["disagg"]
+    assert full.explain is not None
+    assert {full.explain(at).tpot_in_use for at in range(frames.length(full.best))} == {None}
 
 
 def test_replicas_do_not_speed_up_a_lone_request():
