@@ -55,8 +55,16 @@ FIELDS: dict[str, dict[str, Any]] = {
         "drafts": {"nextn": 2, "accepted": 0.7},
         "group_by": ["model"],
     },
+    "ties": {  # in TTFT, over decode layouts whose workers are matched apart
+        "models": "Qwen/Qwen3-30B-A3B",
+        "backends": "trtllm",
+        "database_mode": "SOL",
+        "prefill_batch": [1, 2],
+        "decode_batch": [1, 2],
+        "top_k": 12,
+    },
 }
-SPECS = {name: SweepSpec(**AXES, **fields) for name, fields in FIELDS.items()}
+SPECS = {name: SweepSpec(**AXES | fields) for name, fields in FIELDS.items()}
 
 
 def work_of(spec: SweepSpec) -> DisaggWork:
@@ -102,7 +110,7 @@ def value(points: Points, objective: str) -> np.ndarray:
     return -getattr(points, f"{objective}_ms")
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", ["dense", "experts"])
 def test_counts_are_those_of_all_points(name):
     work, kept, groups = answers(name)
     for group, cases in groups.items():
@@ -131,6 +139,8 @@ def test_best_pairs_are_those_of_all_points(name):
                     assert len(expected.number) == 0
                     continue
                 np.testing.assert_allclose(found.value, expected.value, rtol=RTOL)
+                if objective == "ttft":  # ties exactly
+                    np.testing.assert_array_equal(found.number, expected.number)
                 at = np.searchsorted(pairs.number, found.number)
                 np.testing.assert_array_equal(pairs.number[at], found.number)  # the same worker counts
                 np.testing.assert_allclose(value(pairs, objective)[at], expected.value, rtol=RTOL)
@@ -141,7 +151,7 @@ def test_best_pairs_are_those_of_all_points(name):
     assert met > len(groups) * len(OBJECTIVES)
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", ["dense", "experts"])
 def test_fronts_are_those_of_all_points(name):
     work, kept, groups = answers(name)
     for group, cases in groups.items():
