@@ -29,7 +29,7 @@ def may_be_on_top(best: NDArray[np.float64], count: int, threshold: float) -> Ma
     """
     if best.size > count:
         threshold = max(threshold, np.partition(best, -count, axis=None)[-count])
-    return (_better(best) >= threshold) & (best > -np.inf)
+    return (better(best) >= threshold) & (best > -np.inf)
 
 
 def may_be_on_front(least_ms: Bounds, height: Bounds, point_ms: Bounds, point_height: Bounds) -> Mask:
@@ -43,11 +43,11 @@ def may_be_on_front(least_ms: Bounds, height: Bounds, point_ms: Bounds, point_he
     """
     steps = np.full(_BINS + 1, -np.inf)
     np.maximum.at(steps, _bin(point_ms) + 1, point_height)
-    beaten = np.maximum.accumulate(steps)[_bin(-_better(-least_ms))]
-    return (_better(height) > beaten) & np.isfinite(least_ms)
+    beaten = np.maximum.accumulate(steps)[_bin(-better(-least_ms))]
+    return (better(height) > beaten) & np.isfinite(least_ms)
 
 
-def _better(values: NDArray) -> NDArray:
+def better(values: NDArray | float) -> NDArray:
     """Values, of which more is better, with the slack; infinite ones stay."""
     return values * (1 + SLACK * np.sign(values))
 

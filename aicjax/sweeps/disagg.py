@@ -6,10 +6,11 @@ Of the worker counts of a pair, those that yield most per GPU stand for all: no 
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
+from aicjax._types import Device
 from aicjax.explore.frame import Frame
+from aicjax.sweeps.bounds import better
 from aicjax.sweeps.cases import Case, Cases, in_chunks, pair_numbers
 from aicjax.sweeps.disagg_columns import Columns
 from aicjax.sweeps.disagg_pairs import Matcher
@@ -25,7 +26,7 @@ from aicjax.sweeps.spec import SweepSpec
 class DisaggWork:
     """The chunks of a disaggregated sweep, done on some devices; `prepare` may be called by several threads."""
 
-    def __init__(self, spec: SweepSpec, cases: Cases, groups: Groups, devices: Sequence[jax.Device]):
+    def __init__(self, spec: SweepSpec, cases: Cases, groups: Groups, devices: Sequence[Device]):
         self.spec, self.cases, self.groups = spec, cases, groups
         self._preparation = DisaggPreparation(spec, cases)
         self._matcher = Matcher(devices)
@@ -75,7 +76,7 @@ class DisaggWork:
             ttft_limit = self._ttft_limit[place]
             for rank, (name, worth) in enumerate(zip(spec.objectives, worths, strict=True)):
                 key = (group, place, rank)
-                bar = known.threshold(key) / worth
+                bar = -float(better(-known.threshold(key) / worth))
                 for points in columns.top(ttft_limit, limits.tpot or np.inf, measure(name), spec.top_k, bar):
                     kept.offer(key, points._replace(value=points.value * worth))
             if spec.pareto:

@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
+from aicjax._types import Device
 from aicjax.constants import DisaggConstants
 from aicjax.interp.counts import ceil_div
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
@@ -113,7 +114,7 @@ def match(tiles: Tiles, choices: Choices, constants: DisaggConstants, *, at_once
 
 
 @functools.cache
-def matcher(devices: tuple[jax.Device, ...], at_once: int):
+def matcher(devices: tuple[Device, ...], at_once: int):
     """`match` compiled for tiles spread over devices; the answer of a tile is the same wherever it is done."""
     by_tile, whole = PartitionSpec(TILES), PartitionSpec()
     body = functools.partial(match, at_once=at_once)

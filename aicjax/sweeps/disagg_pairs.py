@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from aicjax._types import Device
 from aicjax.constants import DisaggConstants
 from aicjax.interp.counts import config_bucket, point_bucket
 from aicjax.sweeps.disagg_kernel import DECODE_ROWS, PREFILL_ROWS, Choices, Matched, Tiles, matcher
@@ -55,7 +56,7 @@ class Stack(NamedTuple):
 class Matcher:
     """Matches the workers of cases on some devices."""
 
-    def __init__(self, devices: Sequence[jax.Device]):
+    def __init__(self, devices: Sequence[Device]):
         self._run = matcher(tuple(devices), AT_ONCE.get(devices[0].platform, AT_ONCE_ON_ACCELERATORS))
         self._step = TILES_PER_DEVICE * len(devices)
 
