@@ -24,17 +24,7 @@ class _Engine:
     curves: StepCurves | None = None
 
     def bind(self) -> BoundModel:
-        deployment = self.deployment
-        return bind(
-            deployment.system,
-            deployment.backend,
-            deployment.version,
-            list(self.layouts.values()),
-            mode=deployment.database_mode,
-            transfer_policy=deployment.transfer_policy,
-            constants=deployment.constants,
-            attention_backend=deployment.attention_backend,
-        )
+        return bind_layouts(self.deployment, list(self.layouts.values()))
 
     def evaluate(self) -> StepCurves:
         if self.curves is None:
@@ -86,6 +76,20 @@ class Evaluation:
         key = _key(worker.deployment)
         position = {layout: row for row, layout in enumerate(self._engines[key].layouts)}
         return list(self._engines).index(key), [position[layout] for layout in _layouts(worker)]
+
+
+def bind_layouts(deployment: Deployment, op_lists: Sequence[OpLists]) -> BoundModel:
+    """Layouts of a deployment, bound to its tables."""
+    return bind(
+        deployment.system,
+        deployment.backend,
+        deployment.version,
+        op_lists,
+        mode=deployment.database_mode,
+        transfer_policy=deployment.transfer_policy,
+        constants=deployment.constants,
+        attention_backend=deployment.attention_backend,
+    )
 
 
 def _key(deployment: Deployment) -> tuple:
