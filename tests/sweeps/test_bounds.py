@@ -61,6 +61,18 @@ def test_no_block_with_a_front_point_is_dropped(times, heights, there, time_erro
     assert not kept[~there.any(axis=1)].any()
 
 
+NEAR = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=2, max_size=6)
+
+
+@given(NEAR)
+def test_neighbours_do_not_beat_each_other(points):
+    """TPOTs that differ by a thousandth, less than the width of a bin: the slower ones beat none."""
+    tpot_ms, height = (np.array([point[axis] for point in points], np.float32) for axis in range(2))
+    tpot_ms = 1 + tpot_ms / 1024
+    kept = may_be_on_front(tpot_ms, height, tpot_ms, height)
+    assert kept[front_rows(tpot_ms, height, maximize_x=False)].all()
+
+
 def test_few_blocks_are_left_of_many():
     """Of a cloud with a clear front and clear best points, bounds leave little."""
     tpot_ms = np.linspace(1, 100, 20_000, dtype=np.float32)
