@@ -73,6 +73,16 @@ def test_neighbours_do_not_beat_each_other(points):
     assert kept[front_rows(tpot_ms, height, maximize_x=False)].all()
 
 
+def test_what_rounding_may_turn_round_is_kept():
+    """A bound that another one beats by rounding alone: looked at, its point may be the better one."""
+    one, less = np.array([1.0]), np.array([1 - ROUNDING])
+    assert may_be_on_top(np.concatenate([one, less]), 1, -np.inf).all()
+    assert may_be_on_top(less, 1, 1.0).all()
+    assert may_be_on_front(2 * one, less, one, one).all()
+    assert may_be_on_front(one, less / 2, less, one).all()  # the two times lie in two bins
+    assert not may_be_on_front(2 * one, one - 2 * SLACK, one, one).any()
+
+
 def test_few_blocks_are_left_of_many():
     """Of a cloud with a clear front and clear best points, bounds leave little."""
     tpot_ms = np.linspace(1, 100, 20_000, dtype=np.float32)
