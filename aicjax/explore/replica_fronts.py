@@ -64,7 +64,10 @@ class _Pairs(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence["_Pairs"]) -> "_Pairs":
         """The pairs of all parts."""
-        return cls._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return cls._make(np.concatenate(columns) for columns in zip(_NO_PAIRS, *parts, strict=True))
+
+
+_NO_PAIRS = _Pairs._make([*(np.zeros(0, np.int64) for _ in range(6)), *(np.zeros(0) for _ in range(3))])
 
 
 def replica_fronts(
@@ -136,6 +139,8 @@ class _Search(NamedTuple):
 
     def with_least_ttft(self, pairs: _Pairs, encoders: Encoders | None) -> _Pairs:
         """The pairs with the prefill worker of least TTFT that sustains the same rate on the same GPUs."""
+        if len(pairs.prefill) == 0:
+            return pairs
         chosen = None if encoders is None else encoders.take(pairs.encode)
         tables = self.prefill, self.decode
         rate = pair_estimate(

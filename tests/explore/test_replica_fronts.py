@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fronts of replicas: whatever is picked by, they hold the best of all pairs, counts and choices, tried by loops."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -146,6 +147,16 @@ def test_of_prefill_workers_that_sustain_the_rate_the_one_with_the_least_ttft_is
 def test_where_requests_are_limited_as_a_whole_a_slower_prefill_with_less_ttft_counts_too():
     assert two_prefill_workers(1.0, 4.0, Bounds(np.inf, 1000.0, on_request=True)).prefill.tolist() == [0, 1]
     assert two_prefill_workers(1.0, 4.0, Bounds(1000.0, 9.0, on_request=False)).prefill.tolist() == [0]
+
+
+@pytest.mark.parametrize("objective", [Objective(gpus=4), Objective(request_rate=3.0), Objective(concurrency=9.0)])
+def test_without_workers_or_sizes_there_is_no_replica(objective):
+    worker = {"rate": 4.0, "gpus": 1, "batch": 2, "ttft": 90.0, "tpot": 5.0, "layout": "tp1"}
+    one, bounds = table([worker]), Bounds(1000.0, 9.0, on_request=False)
+    none = WorkerTable(*(getattr(one, field.name)[:0] for field in dataclasses.fields(one)))
+    for prefill, decode, limits in ((none, one, LIMITS), (one, none, LIMITS), (one, one, ReplicaLimits((), 4, 4))):
+        assert len(replica_fronts(prefill, decode, bounds, [objective], limits, OSL, CONSTANTS).prefill) == 0
+    assert len(replica_fronts(one, one, bounds, [objective], LIMITS, OSL, CONSTANTS).prefill) == 1
 
 
 @settings(max_examples=60)
