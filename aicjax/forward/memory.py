@@ -6,6 +6,7 @@ depend on the point is [config, 1].
 """
 
 import enum
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -65,10 +66,11 @@ class MemorySplit:
     kv_fraction_of_free: bool
     encoder_bytes: np.ndarray | float = 0.0
 
-    @property
+    @functools.cached_property
     def total_bytes(self) -> np.ndarray:
-        """All parts, float64 [config, point]."""
-        return self.weights_bytes + self.activations_bytes + self.kvcache_bytes + self.nccl_bytes + self.others_bytes
+        """All parts, float64 [config, point]; parts that depend on the point last: few sums are of that size."""
+        fixed = self.weights_bytes + self.nccl_bytes + self.others_bytes
+        return fixed + self.activations_bytes + self.kvcache_bytes
 
     @property
     def verdict(self) -> np.ndarray:
