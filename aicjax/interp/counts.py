@@ -29,8 +29,9 @@ def ceil_div(count: Int[Array, "..."], by: Int[Array, "..."] | int) -> Int[Array
 
 def point_bucket(points: int) -> int:
     """Length to which a list of coordinates is padded, so that like sizes share one compiled kernel."""
-    if points > 1024:
-        return -(-points // 1024) * 1024
+    if points > 1024:  # two buckets between powers of two
+        step = max(1024, 1 << (points.bit_length() - 2))
+        return -(-points // step) * step
     return max(LEAST_POINTS, 1 << max(points - 1, 0).bit_length())
 
 

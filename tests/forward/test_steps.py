@@ -181,6 +181,8 @@ def test_buckets_are_few_and_hold_their_points():
     assert all(bucket >= points for points, bucket in buckets.items())
     assert len(set(buckets.values())) < 16
     assert buckets[0] == buckets[16]
+    assert all(bucket <= 1.5 * points for points, bucket in buckets.items() if points > 2048)
+    assert len({point_bucket(points) for points in range(1024, 100_000, 512)}) < 16
 
 
 def falls(values: np.ndarray) -> np.ndarray:
