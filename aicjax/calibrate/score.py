@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far predictions are from measurements: errors, ranking of configurations, errors after one anchor per curve."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicjax._units import MS_PER_S
+from aicjax.calibrate.measurements import LAYOUT_COLUMNS, Flags, Floats, Measurements
+
+CURVE_COLUMNS = (  # what rows of one curve share: everything but the load
+    *("model_path", "model_family", "system", "backend", "backend_version", "image", "source", "precision", "mode"),
+    *("gemm_quant_mode", "moe_quant_mode", "isl", "osl"),
+    *LAYOUT_COLUMNS,
+)
+FIXED_COLUMNS = ("model_family", "system", "isl", "osl", "concurrency")
+CHOICE_COLUMNS = ("backend", "precision", "gemm_quant_mode", "moe_quant_mode", "mode", "num_gpus", *LAYOUT_COLUMNS)
+FEWEST_CHOICES = 3
+
+
+class Errors(NamedTuple):
+    """Errors of predictions.
+
+    Attributes:
+        mape: Mean of |predicted / measured - 1| [%]; None without rows.
+        median: Median of the same [%].
+        bias: Mean of ln(predicted / measured).
+        rows: Rows scored.
+    """
+
+    mape: float | None
+    median: float | None
+    bias: float | None
+    rows: int
+
+
+class Ranking(NamedTuple):
+    """How well predictions order configurations under the same load.
+
+    Attributes:
+        tau: Mean Kendall tau over the sets; None without sets.
+        first_pick_loss: Mean share of throughput lost by taking the configuration predicted best [%].
+        sets: Sets compared.
+    """
+
+    tau: float | None
+    first_pick_loss: float | None
+    sets: int
+
+
+def errors(predicted: Floats, measured: Floats) -> Errors:
+    """Errors over the rows where both are positive numbers [row]."""
+    usable = np.isfinite(predicted) & np.isfinite(measured) & (predicted > 0) & (measured > 0)
+    ratio = predicted[usable] / measured[usable]
+    if not ratio.size:
+        return Errors(None, None, None, 0)
+    percent = 100 * np.abs(ratio - 1)
+    return Errors(float(percent.mean()), float(np.median(percent)), float(np.log(ratio).mean()), ratio.size)
+
+
+def tokens_per_s_per_gpu(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats) -> Floats:
+    """Output tokens per second and GPU by Little's law: concurrency osl / (ttft + tpot (osl - 1)) / GPUs.
+
+    Measured, predicted and peer throughput are all of this form: the sources state latencies alone.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = MS_PER_S * rows.concurrency * rows.osl / (ttft_ms + tpot_ms * (rows.osl - 1)) / rows.num_gpus
+    return np.where(rows.num_gpus > 0, rate, np.nan)
+
+
+def rank_at_fixed_concurrency(rows: Measurements, predicted: Floats, measured: Floats) -> Ranking:
+    """Kendall tau of throughput per GPU over configurations under the same load.
+
+    A set is all rows of one family, system, isl, osl and concurrency. Its members are configurations: backend,
+    precision, recorded formats, mode, GPUs and layouts; repeats of one are averaged (logarithms). Sets of fewer than
+    three members are left out. tau of a set is (concordant - discordant) / pairs, ties counting as neither; sets weigh
+    alike.
+
+    Args:
+        rows: Measured servers.
+        predicted, measured: Throughput per GPU [row]; rows without either are left out.
+    """
+    usable = np.flatnonzero(np.isfinite(predicted) & np.isfinite(measured))
+    kept = rows.take(usable)
+    load, choice = kept.codes(FIXED_COLUMNS), kept.codes((*FIXED_COLUMNS, *CHOICE_COLUMNS))
+    _, first, member = np.unique(choice, return_index=True, return_inverse=True)
+    mean = (
+        [np.bincount(member, np.log(x[usable])) / np.bincount(member) for x in (predicted, measured)]
+        if len(usable)
+        else []
+    )
+    taus, losses = [], []
+    for number in np.unique(load):
+        members = np.flatnonzero(load[first] == number)
+        if len(members) < FEWEST_CHOICES:
+            continue
+        guess, truth = (values[members] for values in mean)
+        pairs = np.triu_indices(len(members), 1)
+        agreement = np.sign(np.subtract.outer(guess, guess)[pairs]) * np.sign(np.subtract.outer(truth, truth)[pairs])
+        taus.append(agreement.mean())
+        losses.append(1 - np.exp(truth[np.argmax(guess)] - truth.max()))
+    if not taus:
+        return Ranking(None, None, 0)
+    return Ranking(float(np.mean(taus)), float(100 * np.mean(losses)), len(taus))
+
+
+def anchored(rows: Measurements, predicted: Floats, measured: Floats, usable: Flags) -> Floats:
+    """Predictions scaled by one measured point per curve [row]; NaN for rows that are not scored.
+
+    A curve is the rows that share all but the load. Its anchor is the middle of its concurrencies, the upper one of an
+    even number; the factor is the geometric mean of measured / predicted over the rows there. Anchor rows are not
+    scored, nor are curves of one concurrency.
+
+    Args:
+        rows: Measured servers.
+        predicted, measured: One quantity [row].
+        usable: Rows to take part [row].
+    """
+    scaled = np.full(len(rows), np.nan)
+    at = np.flatnonzero(usable & np.isfinite(predicted) & np.isfinite(measured))
+    if not at.size:
+        return scaled
+    kept = rows.take(at)
+    curve = kept.codes(CURVE_COLUMNS)
+    points = np.unique(np.stack([curve, kept.concurrency]), axis=1)
+    count = np.bincount(points[0])
+    start = np.cumsum(count) - count
+    middle = points[1][start + count // 2]
+    is_anchor = kept.concurrency == middle[curve]
+    log_ratio = np.where(is_anchor, np.log(measured[at] / predicted[at]), 0.0)
+    factor = np.exp(np.bincount(curve, log_ratio) / np.bincount(curve, is_anchor))
+    scored = ~is_anchor & (count[curve] > 1)
+    scaled[at[scored]] = (predicted[at] * factor[curve])[scored]
+    return scaled
+
+
+def score(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, *, with_anchor: bool = False) -> dict[str, Any]:
+    """Errors, coverage and ranking of predictions over rows.
+
+    TTFT is not scored where requests waited for a place (`queue_saturated`).
+
+    Args:
+        rows: Measured servers, those to score.
+        ttft_ms, tpot_ms: Predictions [row]; NaN where there is none.
+        with_anchor: Whether each curve is scaled by one measured point first.
+    """
+    unsaturated = ~rows.queue_saturated
+    if with_anchor:
+        ttft_ms = anchored(rows, ttft_ms, rows.ttft_ms, unsaturated)
+        tpot_ms = anchored(rows, tpot_ms, rows.tpot_ms, np.ones(len(rows), bool))
+    measured = tokens_per_s_per_gpu(rows, rows.ttft_ms, rows.tpot_ms)
+    throughput = tokens_per_s_per_gpu(rows, ttft_ms, tpot_ms)
+    ranking = rank_at_fixed_concurrency(rows, throughput, measured)
+    answered = np.isfinite(ttft_ms) & np.isfinite(tpot_ms)
+    return {
+        "ttft": errors(np.where(unsaturated, ttft_ms, np.nan), rows.ttft_ms)._asdict(),
+        "tpot": errors(tpot_ms, rows.tpot_ms)._asdict(),
+        "throughput": errors(throughput, measured)._asdict(),
+        "coverage": float(answered.mean()) if len(rows) else None,
+        "interval_coverage": None,
+        "tau": ranking.tau,
+        "ranking": ranking._asdict(),
+    }
+
+
+def grouped(
+    rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, name: str, *, with_anchor: bool = False
+) -> Mapping[str, dict[str, Any]]:
+    """Scores of the rows of each value of one column."""
+    values: NDArray[Any] = getattr(rows, name)
+    return {
+        str(value): score(
+            rows.take(values == value), ttft_ms[values == value], tpot_ms[values == value], with_anchor=with_anchor
+        )
+        for value in np.unique(values)
+    }
