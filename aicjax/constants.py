@@ -70,6 +70,30 @@ class DisaggConstants(eqx.Module):
     handover_ms: float
 
 
+class LoopConstants(eqx.Module):
+    """Numbers of a measured closed loop; meaning, unit and source in the constants file."""
+
+    host_ms_per_step: float
+    host_ms_per_running_request: float
+    host_ms_per_prefill: float
+    host_ms_per_prefill_layer: float
+    prefill_level: float
+    request_ms: float
+    steps_waited: float
+    collision_weight: float
+    collisions_per_request: float
+    interference_weight: float
+    prompts_per_step: float
+    prefill_token_budget: float
+    mixes_prefill: float
+    kv_answer_share: float
+    disagg_decode_level: float
+    disagg_prefill_level: float
+    disagg_request_ms: float
+    disagg_burst_weight: float
+    disagg_queue_weight: float
+
+
 class Constants(eqx.Module):
     """All empirical numbers for one backend: a traced argument of every kernel that uses one.
 
@@ -78,12 +102,14 @@ class Constants(eqx.Module):
         memory: The memory model.
         serving: Static and in-flight batching.
         disagg: Disaggregated serving.
+        loop: Load of a measured closed loop, in-flight and disaggregated.
     """
 
     op: OpConstants
     memory: MemoryConstants
     serving: ServingConstants
     disagg: DisaggConstants
+    loop: LoopConstants
 
 
 def load_constants(backend: str, name: str = "reference") -> Constants:
