@@ -139,13 +139,15 @@ def anchored(rows: Measurements, predicted: Floats, measured: Floats, usable: Fl
 def score(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, *, with_anchor: bool = False) -> dict[str, Any]:
     """Errors, coverage and ranking of predictions over rows.
 
-    TTFT is not scored where requests waited for a place (`queue_saturated`).
+    TTFT is not scored where requests waited for a place (`queue_saturated`). `coverage` is the share of rows with an
+    answer, whether or not an anchor takes them out of the score; `interval_coverage` is None: predictions are points.
 
     Args:
         rows: Measured servers, those to score.
         ttft_ms, tpot_ms: Predictions [row]; NaN where there is none.
         with_anchor: Whether each curve is scaled by one measured point first.
     """
+    answered = np.isfinite(ttft_ms) & np.isfinite(tpot_ms)
     unsaturated = ~rows.queue_saturated
     if with_anchor:
         ttft_ms = anchored(rows, ttft_ms, rows.ttft_ms, unsaturated)
@@ -153,7 +155,6 @@ def score(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, *, with_anchor: 
     measured = tokens_per_s_per_gpu(rows, rows.ttft_ms, rows.tpot_ms)
     throughput = tokens_per_s_per_gpu(rows, ttft_ms, tpot_ms)
     ranking = rank_at_fixed_concurrency(rows, throughput, measured)
-    answered = np.isfinite(ttft_ms) & np.isfinite(tpot_ms)
     return {
         "ttft": errors(np.where(unsaturated, ttft_ms, np.nan), rows.ttft_ms)._asdict(),
         "tpot": errors(tpot_ms, rows.tpot_ms)._asdict(),

@@ -169,4 +169,5 @@ def test_rows_that_contradict_their_load_are_flagged(shipped):
     assert data_rules.contradicts_prefill(rows, _prediction(rows, 66.0, 5.0)).tolist() == [True, True]
     assert data_rules.contradicts_kernels(rows, _prediction(rows, 1.0, 16.0)).tolist() == [False, False]
     assert data_rules.contradicts_kernels(rows, _prediction(rows, 1.0, 17.0)).tolist() == [True, True]
-    assert data_rules.contradicts_load(rows, _prediction(rows, 1.0, 16.0)).tolist() == [False, True]
+    assert data_rules.contradicts_load(rows, _prediction(rows, 1.0, 17.0)).tolist() == [False, True]
+    assert data_rules.contradicts_load(rows, _prediction(rows, 66.0, 5.0)).tolist() == [True, True]

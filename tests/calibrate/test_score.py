@@ -94,7 +94,7 @@ def test_curves_that_are_off_by_a_factor_are_exact_after_an_anchor():
     rows = _rows(6, isl=[10] * 3 + [20] * 3, concurrency=[1, 2, 4] * 2)
     factor = np.array([2.0] * 3 + [0.3] * 3)
     found = score.score(rows, rows.ttft_ms * factor, rows.tpot_ms / factor, with_anchor=True)
-    assert (found["ttft"]["rows"], found["tpot"]["rows"]) == (4, 4)
+    assert (found["ttft"]["rows"], found["tpot"]["rows"], found["coverage"]) == (4, 4, 1.0)
     assert found["ttft"]["mape"] == pytest.approx(0, abs=1e-9)
     assert found["tpot"]["mape"] == pytest.approx(0, abs=1e-9)
 
