@@ -65,6 +65,13 @@ def test_one_client_measures_one_request():
     assert got.seq_per_s == pytest.approx(1000 / (64 + 10.1), rel=1e-5)
 
 
+@pytest.mark.parametrize(("concurrency", "prefill_ms"), [(2, 1.0), (4, 30.0), (16, 5.0), (64, 3.0)])
+def test_wait_is_that_of_the_utilization(concurrency: int, prefill_ms: float):
+    got = estimate(concurrency, prefill_ms, osl=10 * concurrency)
+    busy, weight = got.prefill_utilization, 0.25 * (concurrency - 1) / concurrency
+    assert got.prefill_wait_ms == pytest.approx(weight * busy / (1 - busy) * prefill_ms, rel=1e-4)
+
+
 def test_slow_prefill_sets_the_rate_and_the_decode_batch():
     got = estimate(256, 100.0)
     assert got.seq_per_s == pytest.approx(10, rel=0.02)
