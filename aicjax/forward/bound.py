@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model in all its layouts, bound to the tables of one system and backend."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,21 @@ class Breakdown:
     provenance: np.ndarray
 
 
+@dataclass
+class _Fetched:
+    """Rows of operators, fetched from the device when they are first read: a sweep reads totals alone."""
+
+    times: RowTimes
+
+    @functools.cached_property
+    def latency_ms(self) -> np.ndarray:
+        return jax.device_get(self.times.latency_ms)
+
+    @functools.cached_property
+    def provenance(self) -> np.ndarray:
+        return jax.device_get(self.times.provenance)
+
+
 @dataclass(frozen=True)
 class _Rows:
     """Operators of one part: rows of tokens, which it shares with other parts, then rows of sequences.
@@ -58,15 +74,15 @@ class _Rows:
         points: Number of coordinates.
     """
 
-    tokens: RowTimes | None
-    sequences: RowTimes
+    tokens: _Fetched | None
+    sequences: _Fetched
     place: np.ndarray
     points: int
 
     def at(self, point: int) -> tuple[np.ndarray, np.ndarray]:
         """Latency, float64, and provenance of every row at one coordinate [row]."""
         found = [] if self.tokens is None else [(self.tokens, self.place[point])]
-        if self.sequences.latency_ms.shape[0]:
+        if self.sequences.times.latency_ms.shape[0]:
             found.append((self.sequences, point))
         latency_ms = np.concatenate([np.zeros(0), *(rows.latency_ms[:, at] for rows, at in found)])
         return latency_ms, np.concatenate([np.zeros(0, int), *(rows.provenance[:, at] for rows, at in found)])
@@ -138,17 +154,18 @@ class BoundModel:
         """Step times at distinct coordinates, one compiled call for all layouts; numpy in and out."""
         distinct, spread = self._distinct_tokens(queries)
         padded, lengths = padded_queries(distinct)
-        times: StepTimes = jax.device_get(_evaluate(self.arrays, padded, traced(self.constants.op), self.roofline))
-        shared, totals, rows = 0, [], {}
+        times: StepTimes = _evaluate(self.arrays, padded, traced(self.constants.op), self.roofline)
+        passes: dict[str, PassTimes] = {part: getattr(times, part) for part in PARTS}
+        all_ms = jax.device_get({part: found.total_ms for part, found in passes.items()})
+        token_rows, shared, totals, rows = _Fetched(times.tokens), 0, [], {}
         for part, length in zip(PARTS, lengths, strict=True):
-            found: PassTimes = getattr(times, part)
-            place, total_ms = np.arange(length), found.total_ms[: self.layouts, :length]
+            place, total_ms = np.arange(length), all_ms[part][: self.layouts, :length]
             if part == "context_rest" and spread is not None:
                 place, total_ms = spread, total_ms[:, spread]
-            tokens = times.tokens if self.arrays.reads_tokens(part) else None
+            tokens = token_rows if self.arrays.reads_tokens(part) else None
             totals.append(total_ms)
-            rows[part] = _Rows(tokens, found.sequences, shared + place, len(place))
-            shared += 0 if tokens is None else found.total_ms.shape[1]
+            rows[part] = _Rows(tokens, _Fetched(passes[part].sequences), shared + place, len(place))
+            shared += 0 if tokens is None else all_ms[part].shape[1]
         return StepCurves(*totals, _rows=rows, _operators=self.operators)
 
     def _distinct_tokens(self, queries: StepQueries) -> tuple[StepQueries, np.ndarray | None]:
