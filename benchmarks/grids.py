@@ -62,7 +62,7 @@ class Beside:
         """The columns of `_HEADER`."""
         digits = 0 if self.unit == "GPUs" else 2
         figures = ("-" if value is None else f"{value:.{digits}f}" for value in (self.coarse, self.full))
-        gain = "-" if self.gain_percent is None else f"{self.gain_percent:+.1f}"
+        gain = "-" if self.gain_percent is None else f"{round(self.gain_percent, 1) + 0.0:+.1f}"
         times = (f"{time.cpu_s:.2f}" for time in (self.coarse_time, self.full_time))
         return self.name, self.asked, *figures, gain, *times, self.changed
 

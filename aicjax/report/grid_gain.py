@@ -68,7 +68,7 @@ def _gain(gain: GridGain, *, first: bool) -> str:
         gpus, base = (int(frame[_NEEDED][0]) for frame in (gain.best, gain.base_best))
         return f"{gpus} GPUs, as on {where}" if gpus == base else f"{gpus} GPUs instead of {base} on {where}{source}"
     over = f" over {where}" if first else ""
-    return f"{gain.percent:+.1f} %{over} ({gain.base_best[CLUSTER][0]:.2f}){source}"
+    return f"{round(gain.percent, 1) + 0.0:+.1f} %{over} ({gain.base_best[CLUSTER][0]:.2f}){source}"
 
 
 def _row(frame: frames.Frame) -> Row:
