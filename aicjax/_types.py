@@ -24,5 +24,10 @@ class Device(Protocol):
         """Such as `cpu` or `gpu`."""
         ...
 
+    @property
+    def device_kind(self) -> str:
+        """Its model."""
+        ...
+
 
 __all__ = ["Array", "Device", "FloatScalar"]

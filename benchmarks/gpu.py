@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from aicjax import _paths
+from aicjax._types import Device
 from aicjax.hardware import load_system
 from aicjax.serving.agg import AggEstimate
 from aicjax.sweeps import kernel
@@ -70,7 +71,7 @@ def case_arrays(spec: SweepSpec) -> tuple[Rows, Grid, bool]:
 
 
 def kernel_runs(
-    device: jax.Device, rows: Rows, grid: Grid, capped: bool, peak_bytes_per_s: float | None, repeats: int
+    device: Device, rows: Rows, grid: Grid, capped: bool, peak_bytes_per_s: float | None, repeats: int
 ) -> Iterator[KernelRun]:
     """The scan kernel over all `ROWS` and `BLOCKS`; rows are repeated up to the number."""
     limits = np.array([[1000.0, 20.0]], np.float32)
@@ -95,7 +96,7 @@ def kernel_runs(
             yield KernelRun(count, block, points, compile_s, time.wall_s, points / time.wall_s, rate, of_peak)
 
 
-def errors(device: jax.Device, rows: Rows, grid: Grid, capped: bool) -> dict[str, list[float]]:
+def errors(device: Device, rows: Rows, grid: Grid, capped: bool) -> dict[str, list[float]]:
     """Relative differences between the device and the CPU over a sample of points, `QUANTILES` by estimate."""
     random = np.random.default_rng(SEED)
     batches, budgets = grid.needs.inside.shape
@@ -129,7 +130,7 @@ def kept_differences(ours: Kept, theirs: Kept) -> dict[str, float]:
     }
 
 
-def run(device: jax.Device, sizes: Sequence[str], peak_bytes_per_s: float | None, repeats: int) -> dict[str, Any]:
+def run(device: Device, sizes: Sequence[str], peak_bytes_per_s: float | None, repeats: int) -> dict[str, Any]:
     """All measurements."""
     rows, grid, capped = case_arrays(sweeps.kind("experts"))
     runs = list(kernel_runs(device, rows, grid, capped, peak_bytes_per_s, repeats))

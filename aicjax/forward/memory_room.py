@@ -75,7 +75,7 @@ def step_rooms(
     )
     below_capacity = np.nextafter(memory.capacity_bytes - fixed_bytes - kv_bytes, -np.inf)
     decodes_alone = (batch == 1) & (osl > 1)
-    return tuple(_room(memory, room, decodes_alone) for room in (below_capacity, largest - fixed_bytes))
+    return _room(memory, below_capacity, decodes_alone), _room(memory, largest - fixed_bytes, decodes_alone)
 
 
 def _room(memory: WorkerMemory, room_bytes: NDArray[np.float64], decodes_alone: NDArray[np.bool_]) -> StepRoom:

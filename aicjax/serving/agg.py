@@ -197,7 +197,6 @@ def agg_points(
     Returns:
         Arrays of shape [config, batch, ctx], float32.
     """
-
     return jax.vmap(
         lambda curve, copies: config_points(curve, gather, setting, constants, copies, littles_law_cap=littles_law_cap)
     )(curves, replicas)

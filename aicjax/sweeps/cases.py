@@ -13,7 +13,7 @@ from aicjax.explore.roles import Worker, resolve_load
 from aicjax.explore.space import Role
 from aicjax.explore.task import Budget, role_space
 from aicjax.sweeps.pairs import PairNumbers, pair_space
-from aicjax.sweeps.spec import Drafts, SweepSpec, Workload
+from aicjax.sweeps.spec import Backend, Drafts, SweepSpec, Workload
 
 ENGINES_AT_ONCE = 64  # whose bound models are held, so that each is bound once for all workloads
 CHUNK_POINTS = 1 << 23  # done together: what an interruption can lose
@@ -26,7 +26,7 @@ class EngineName(NamedTuple):
 
     model: str
     system: str
-    backend: str
+    backend: Backend
     version: str | None
     formats: tuple[tuple[str, str], ...]
     drafts: Drafts

@@ -26,6 +26,7 @@ LONGEST_AXIS = 1 << 20
 
 Objective = Literal["tokens/s/gpu", "tokens/$", "tokens/J", "ttft", "tpot", "request_latency"]
 GroupAxis = Literal["model", "system", "backend", "version", "formats", "workload", "memory_fraction"]
+Backend = Literal["trtllm", "sglang", "vllm"]
 Count = Annotated[int, Field(ge=1)]
 Price = Annotated[float, Field(gt=0)]
 
@@ -140,10 +141,8 @@ class SweepSpec(_Part):
 
     models: Names
     systems: Names
-    backends: Annotated[
-        tuple[Literal["trtllm", "sglang", "vllm"], ...], Field(min_length=1), BeforeValidator(_listed)
-    ] = BACKENDS
-    versions: dict[Literal["trtllm", "sglang", "vllm"], Names] = {}
+    backends: Annotated[tuple[Backend, ...], Field(min_length=1), BeforeValidator(_listed)] = BACKENDS
+    versions: dict[Backend, Names] = {}
     serving_mode: Literal["agg", "disagg"] = "agg"
     formats: Annotated[
         tuple[dict[Literal["gemm", "moe", "kvcache", "fmha", "comm"], str], ...],
@@ -213,7 +212,7 @@ class SweepSpec(_Part):
         self,
         model: str,
         system: str,
-        backend: str,
+        backend: Backend,
         version: str | None,
         formats: Mapping[str, str],
         workload: Workload,

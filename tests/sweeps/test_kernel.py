@@ -2,7 +2,7 @@
 """The two kernels agree with each other, with the sweep of a search, and with counts and maxima by numpy."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -92,7 +92,7 @@ def scanned(name: str) -> Scanned:
     return Scanned(spec, case, plan, rows, capped, found, fits)
 
 
-def between(values: NDArray[np.float64], share: float) -> np.float32:
+def between(values: Any, share: float) -> np.float32:
     """A limit that a share of the values meets, clear of all of them."""
     distinct = np.unique(values[np.isfinite(values)])
     gaps = np.flatnonzero(np.diff(distinct) > 100 * SLACK * distinct[1:])
@@ -163,7 +163,7 @@ def by_block(values: NDArray[np.float64], beyond: float = -np.inf) -> NDArray[np
     return filled.reshape(len(values), -1, BLOCK, values.shape[2])
 
 
-def same(found: NDArray, expected: NDArray, plan: GridPlan) -> None:
+def same(found: Any, expected: NDArray, plan: GridPlan) -> None:
     """The same up to rounding; budgets beyond those of the plan have no point."""
     np.testing.assert_allclose(found[..., : plan.budgets], expected, rtol=ROUNDING)
     assert np.isinf(found[..., plan.budgets :]).all()
@@ -225,8 +225,8 @@ def made_up(draw: st.DrawFn) -> tuple[Rows, Grid]:
             rows=random.integers(1, 100, (BATCHES, BUDGETS)).astype(np.int32),
             drafted=random.random((BATCHES, BUDGETS)).astype(np.float32),
         ),
-        osl=np.float32(draw(st.sampled_from([1, 2, 30]))),
-        progress=np.float32(draw(st.sampled_from([1.0, 1.7]))),
+        osl=float(draw(st.sampled_from([1, 2, 30]))),
+        progress=float(draw(st.sampled_from([1.0, 1.7]))),
     )
     rows = Rows(
         curves=AggCurves(
@@ -238,8 +238,8 @@ def made_up(draw: st.DrawFn) -> tuple[Rows, Grid]:
         ),
         dispatch_layers=np.array([0, 40, 90], np.float32),
         replicas=np.array([1, 2, 8], np.float32),
-        constants=ServingConstants(
-            *(np.full(MADE_UP, value, np.float32) for value in (1.8, 0.05, 0.02, 4.0, 0.01, 3.0))
+        constants=jax.tree.map(
+            lambda value: np.full(MADE_UP, value, np.float32), ServingConstants(1.8, 0.05, 0.02, 4.0, 0.01, 3.0)
         ),
     )
     return rows, grid
