@@ -13,6 +13,11 @@ from aicjax.cli.app import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 OTHER_FLAGS = {"--debug", "--help", "--no-deps"}  # of the program itself, and of pip
+BENCHMARK_FLAGS = {
+    flag
+    for path in ROOT.glob("benchmarks/*.py")
+    for flag in re.findall(r"add_argument\(\s*\"(--[a-z-]+)\"", path.read_text())
+}
 
 
 def _flags(command: Any) -> set[str]:
@@ -26,7 +31,7 @@ PROGRAM: Any = typer.main.get_command(app)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_flags_that_exist(page: Path):
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", page.read_text()))
-    assert named <= _flags(PROGRAM) | OTHER_FLAGS
+    assert named <= _flags(PROGRAM) | OTHER_FLAGS | BENCHMARK_FLAGS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
