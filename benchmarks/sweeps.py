@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast whole sweeps are, from 100 thousand to 100 million points, and whether they find what all points hold.
 
-    python -m benchmarks.sweeps [--points 1e5,1e6,1e7,1e8] [--json]
+    python -m benchmarks.sweeps [--points 1e5,3e6,1e7,1e8] [--json]
 
 Each sweep runs once to compile and load, then again under the clock: from the spec to the best points and Pareto
 fronts of every group, with models bound to the tables anew. In the largest one, a hundredth of the cases (whole ones,
@@ -37,13 +37,15 @@ AXES: dict[str, Any] = {
     "osl": [500],
     "limits": [{"ttft": 1000.0, "tpot": 20.0}],
 }
-ONE = {"models": [DENSE], "systems": SYSTEMS[:1], "backends": BACKENDS[:1]}
-SIZES: dict[str, dict[str, Any]] = {  # sweeps of about as many points
-    "1e5": {**AXES, **ONE, "ctx_tokens": {"last": 8000, "step": 400}},
-    "1e6": {**AXES, **ONE, "isl": [4000, 1000]},
-    "1e7": {**AXES, "models": MODELS[:2], "systems": SYSTEMS[:1], "backends": BACKENDS, "isl": [4000, 2000, 1000]},
-    "1e8": {**AXES, "models": MODELS, "systems": SYSTEMS, "backends": BACKENDS, "isl": [4000, 2000, 1000]},
+ONE = {"models": MODELS, "systems": SYSTEMS[:1], "backends": BACKENDS[:1]}
+ALL = {"models": MODELS, "systems": SYSTEMS, "backends": BACKENDS}
+SIZES: dict[str, dict[str, Any]] = {  # sweeps of the same models, of at least as many points
+    "1e5": {**AXES, **ONE, "ctx_tokens": {"last": 8000, "step": 1600}},
+    "3e6": {**AXES, **ONE},
+    "1e7": {**AXES, **ONE, "backends": BACKENDS, "isl": [4000, 1000]},
+    "1e8": {**AXES, **ALL, "isl": [4000, 2000, 1000]},
 }
+WORKLOADS = {"isl": [4000, 2000, 1000], "osl": [500, 1000]}  # of one kind of model alone
 KINDS = {"dense": DENSE, "experts": EXPERTS}
 CHECKED, SEED = 0.01, 0  # share of the cases, and what they are drawn by
 
@@ -100,7 +102,7 @@ def measure(spec: SweepSpec, clock: CompileClock, repeats: int) -> tuple[SweepRe
 
 def kind(name: str) -> SweepSpec:
     """The sweep of one model of a kind (a key of `KINDS`) on one system, with every backend."""
-    return SweepSpec(**{**AXES, "isl": [4000, 1000], "models": [KINDS[name]], "systems": SYSTEMS[:1]})
+    return SweepSpec(**{**AXES, **WORKLOADS, "models": [KINDS[name]], "systems": SYSTEMS[:1]})
 
 
 def checked(found: SweepResult) -> dict[str, int]:
