@@ -165,14 +165,15 @@ class _Search(NamedTuple):
         return rows[front_of_groups(self._class(rows), spent, rate, ttft_ms)]
 
     def _decode_rows(self, objective: Objective) -> Ints:
-        """Decode workers within the TPOT limit that count, by layout."""
+        """Decode workers within the TPOT limit that count, by layout and kind of KV cache."""
         tpot_ms = self.decode.tpot_ms
         limit_ms = np.inf if self.bounds.on_request else self.bounds.latency_ms
         rows = np.flatnonzero((tpot_ms > 0) & (tpot_ms <= limit_ms))
         if objective.concurrency is not None:
             return rows
-        layout = np.unique(self.decode.layout[rows], return_inverse=True)[1]
-        return rows[front_of_groups(layout, tpot_ms[rows], self.decode.seq_per_s[rows], tpot_ms[rows])]
+        layout, kind = np.unique(self.decode.layout[rows], return_inverse=True)[1], self.decode_kind[rows]
+        alike = layout * (int(self.decode_kind.max(initial=0)) + 1) + kind
+        return rows[front_of_groups(alike, tpot_ms[rows], self.decode.seq_per_s[rows], tpot_ms[rows])]
 
     def _matched(self, rows: Ints, columns: Ints, objective: Objective, encoder: Encoders | None) -> list[WorkerCounts]:
         """Worker counts that count for each pair: the best for a budget; for a load the best of every size."""
