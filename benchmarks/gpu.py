@@ -26,7 +26,7 @@ from aicjax._types import Device
 from aicjax.hardware import load_system
 from aicjax.serving.agg import AggEstimate
 from aicjax.sweeps import kernel
-from aicjax.sweeps.cases import enumerate_cases, rules_key
+from aicjax.sweeps.cases import enumerate_cases, grid_rules
 from aicjax.sweeps.kept import Kept
 from aicjax.sweeps.kernel import Grid, Rows
 from aicjax.sweeps.prepare import Preparation
@@ -67,7 +67,7 @@ def case_arrays(spec: SweepSpec) -> tuple[Rows, Grid, bool]:
     """The layouts of the first case of a sweep, its grid, and whether Little's law caps the rate."""
     cases = enumerate_cases(spec)
     preparation, case = Preparation(spec, cases), cases.cases[0]
-    return preparation.rows(case), preparation.grid(case).grid, rules_key(cases.engines[case.engine])[1]
+    return preparation.rows(case), preparation.grid(case).grid, grid_rules(cases.engines[case.engine]).littles_law_cap
 
 
 def kernel_runs(

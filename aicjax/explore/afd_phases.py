@@ -11,10 +11,11 @@ import numpy as np
 from aicjax._results import MissingData, Provenance
 from aicjax.explore.afd_memory import pool_memory
 from aicjax.explore.columns import AFD_PHASE
+from aicjax.explore.evaluation import bind_layouts
 from aicjax.explore.request import EstimateRequest
 from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.explore.roles import Deployment
-from aicjax.forward.bound import StepCurves, bind
+from aicjax.forward.bound import StepCurves
 from aicjax.models.afd import AfdOperators, AfdTopology
 from aicjax.serving.afd import LayerTimes, balance, decode_step_ms, layer_cycle, prefill_step_ms
 from aicjax.serving.coordinates import Coordinates, Places
@@ -67,16 +68,7 @@ def phase_points(
         phase: {pool: _places(coordinates, phase, load, batches[pool], request.stride) for pool in _POOLS}
         for phase in phases
     }
-    bound = bind(
-        deployment.system,
-        deployment.backend,
-        deployment.version,
-        [getattr(operators, pool) for pool in _POOLS],
-        mode=deployment.database_mode,
-        transfer_policy=deployment.transfer_policy,
-        constants=deployment.constants,
-        attention_backend=deployment.attention_backend,
-    )
+    bound = bind_layouts(deployment, [getattr(operators, pool) for pool in _POOLS])
     curves = bound.evaluate(coordinates.queries())
     found: dict[Phase, PhasePoint] = {}
     for phase in phases:

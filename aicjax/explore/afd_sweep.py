@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from aicjax.explore.afd_memory import Limits, PoolMemory, Pools, pool_bytes
 from aicjax.explore.afd_space import AfdCandidates
+from aicjax.explore.evaluation import bind_layouts
 from aicjax.explore.roles import Deployment
-from aicjax.forward.bound import bind
 from aicjax.serving.afd import LayerTimes, chosen_cycle, decode_step_ms
 from aicjax.serving.coordinates import Coordinates
 from aicjax.serving.static import decode_samples
@@ -120,16 +120,7 @@ class AfdSweep:
         attending = coordinates.generation_attention(rows[:, None], lengths)
         other = coordinates.generation_other(rows[:, None], lengths)
         together = coordinates.generation_rest(rows[:, None] * counts)
-        bound = bind(
-            deployment.system,
-            deployment.backend,
-            deployment.version,
-            [lists for pool in pools.values() for lists in pool.lists],
-            mode=deployment.database_mode,
-            transfer_policy=deployment.transfer_policy,
-            constants=deployment.constants,
-            attention_backend=deployment.attention_backend,
-        )
+        bound = bind_layouts(deployment, [lists for pool in pools.values() for lists in pool.lists])
         curves = bound.evaluate(coordinates.queries())
         attention, ffn, transfer = _split([len(pool.lists) for pool in pools.values()])
         layers = np.float32(deployment.model.layers)

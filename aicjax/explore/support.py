@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicjax._results import AicjaxError, MissingData, MissingPeak
+from aicjax.explore.evaluation import bind_layouts
 from aicjax.explore.grid import load_grid
 from aicjax.explore.misfit import memory_shortfall
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.roles import Worker
 from aicjax.explore.task import Budget, role_space
-from aicjax.forward.bound import PARTS, BoundModel, StepCurves, bind
+from aicjax.forward.bound import PARTS, BoundModel, StepCurves
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
 from aicjax.hardware import load_system
 from aicjax.serving.coordinates import Coordinates
@@ -205,18 +206,7 @@ def _bind(tried: Sequence[_Tried]) -> BoundModel | None:
     workers = _workers(tried)
     if not workers:
         return None
-    at = workers[0].deployment
-    lists = [lists for worker in workers for lists in worker.op_lists]
-    return bind(
-        at.system,
-        at.backend,
-        at.version,
-        lists,
-        mode=at.database_mode,
-        transfer_policy=at.transfer_policy,
-        constants=at.constants,
-        attention_backend=at.attention_backend,
-    )
+    return bind_layouts(workers[0].deployment, [lists for worker in workers for lists in worker.op_lists])
 
 
 def _workers(tried: Sequence[_Tried]) -> list[Worker]:

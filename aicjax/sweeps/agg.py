@@ -18,7 +18,7 @@ from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggEstimate
 from aicjax.sweeps import kernel
 from aicjax.sweeps.bounds import may_be_on_front, may_be_on_top
-from aicjax.sweeps.cases import Case, Cases, in_chunks, rules_key
+from aicjax.sweeps.cases import Case, Cases, grid_rules, in_chunks
 from aicjax.sweeps.groups import Groups
 from aicjax.sweeps.kept import Kept, Points
 from aicjax.sweeps.kernel import BLOCK, MEASURES, Grid, Rows, Scan
@@ -87,7 +87,7 @@ class AggWork:
         plan, cases = self._preparation.grid(chunk[0]), chunk
         rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         facts, kept = self._facts(cases, plan), Kept(self.spec.top_k)
-        capped = rules_key(self.cases.engines[cases[0].engine])[1]
+        capped = grid_rules(self.cases.engines[cases[0].engine]).littles_law_cap
         scan = self._scan(plan.grid, rows, facts, capped)
         self._count(kept, plan, facts, scan)
         self._look(kept, known, plan, rows, facts, self._promising(facts, scan, known), capped)
@@ -105,7 +105,9 @@ class AggWork:
         count, first_point = len(rows.replicas), self._facts(chunk, plan).first_point
         layouts = frames.concatenate([layout_frame(self.spec, self.cases, case) for case in chunk])
         inside = np.asarray(grid.needs.inside)[: plan.batches, : plan.budgets]
-        run = kernel.lister(self.devices, littles_law_cap=rules_key(self.cases.engines[chunk[0].engine])[1])
+        run = kernel.lister(
+            self.devices, littles_law_cap=grid_rules(self.cases.engines[chunk[0].engine]).littles_law_cap
+        )
         step = kernel.rows_at_once(self.devices[0], grid, count) * len(self.devices)
         grid, size = jax.device_put(grid, self._spread), max(1, GROUP_POINTS // plan.points)
         for first in range(0, count, size):

@@ -173,7 +173,7 @@ def _cases(spec: SweepSpec, engines: Sequence[Engine]) -> list[Case]:
             fitting = [
                 at for at, own in blocks.items() if engines[at].name.drafts == workload.drafts and place < len(own)
             ]
-            for at in sorted(fitting, key=lambda at: (rules_key(engines[at]), at)):
+            for at in sorted(fitting, key=lambda at: (grid_rules(engines[at]), at)):
                 points = _points(spec, engines[at], len(blocks[at][place]))
                 for fraction in spec.memory_fraction:
                     cases.append(Case(at, workload, fraction, blocks[at][place], first_point, points))
@@ -214,7 +214,14 @@ def pair_numbers(spec: SweepSpec, engine: Engine, decode_batches: int) -> PairNu
     return PairNumbers(space, len(spec.prefill_batch), decode_batches)
 
 
-def rules_key(engine: Engine) -> tuple[bool, bool]:
+class GridRules(NamedTuple):
+    """Switches of `BackendRules` that a grid depends on."""
+
+    spread_decode_rows: bool
+    littles_law_cap: bool
+
+
+def grid_rules(engine: Engine) -> GridRules:
     """What engines must share so that their grids are planned and scanned together."""
     rules = next(iter(engine.workers.values())).deployment.rules
-    return rules.spread_decode_rows, rules.littles_law_cap
+    return GridRules(rules.spread_decode_rows, rules.littles_law_cap)

@@ -12,7 +12,7 @@ import numpy as np
 from aicjax.explore.evaluation import bind_layouts
 from aicjax.explore.roles import Worker
 from aicjax.forward.bound import BoundModel
-from aicjax.sweeps.cases import ENGINES_AT_ONCE, Case, Cases, request_of, rules_key
+from aicjax.sweeps.cases import ENGINES_AT_ONCE, Case, Cases, grid_rules, request_of
 from aicjax.sweeps.kernel import Rows
 from aicjax.sweeps.plan import GridPlan, plan_grid
 from aicjax.sweeps.spec import SweepSpec
@@ -54,7 +54,7 @@ class Preparation:
 
     def grid_key(self, case: Case) -> Hashable:
         """What cases on the same grid share."""
-        return case.workload, case.batches, rules_key(self.cases.engines[case.engine])
+        return case.workload, case.batches, grid_rules(self.cases.engines[case.engine])
 
     def grid(self, case: Case) -> GridPlan:
         """The grid of a case, on the device."""

@@ -15,7 +15,7 @@ from aicjax.constants import ServingConstants
 from aicjax.serving.agg import AggCurves, AggEstimate, AggGather
 from aicjax.sweeps import kernel
 from aicjax.sweeps.bounds import SLACK
-from aicjax.sweeps.cases import Case, rules_key
+from aicjax.sweeps.cases import Case, grid_rules
 from aicjax.sweeps.kernel import BLOCK, MEASURES, Grid, Rows, Scan, StepLimits, StepNeeds
 from aicjax.sweeps.plan import GridPlan
 from aicjax.sweeps.spec import SweepSpec
@@ -87,7 +87,7 @@ def scanned(name: str) -> Scanned:
     (case,) = work.cases.cases
     rows = work.prepare(case)
     plan = work._preparation.grid(case)
-    capped = rules_key(work.cases.engines[0])[1]
+    capped = grid_rules(work.cases.engines[0]).littles_law_cap
     found, fits = look(rows, plan.grid, (len(rows.replicas), plan.batches, plan.budgets), capped)
     return Scanned(spec, case, plan, rows, capped, found, fits)
 
