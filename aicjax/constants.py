@@ -4,7 +4,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -13,6 +13,9 @@ import yaml
 
 from aicjax import _paths
 from aicjax._results import DataError, InputError
+
+
+Formulas = Literal["steady_state", "closed_loop"]
 
 
 class OpConstants(eqx.Module):
@@ -103,6 +106,8 @@ class Constants(eqx.Module):
         serving: Static and in-flight batching.
         disagg: Disaggregated serving.
         loop: Load of a measured closed loop, in-flight and disaggregated.
+        formulas: Which serving formulas the numbers belong to: the mean field of section `serving`, or the closed loop
+            of section `loop`. Static.
     """
 
     op: OpConstants
@@ -110,25 +115,33 @@ class Constants(eqx.Module):
     serving: ServingConstants
     disagg: DisaggConstants
     loop: LoopConstants
+    formulas: Formulas = eqx.field(static=True, default="steady_state")
+
+
+SECTIONS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(Constants) if f.name != "formulas"}
 
 
 def load_constants(backend: str, name: str = "reference") -> Constants:
     """Constants of one backend from `configs/constants/<name>.yaml`.
+
+    A file may name another as its `base` and state only what differs.
 
     Raises:
         InputError: No such file, or an unknown backend.
         DataError: A number is missing, unknown or has no unit, meaning or source.
     """
     values = _read(name)
-    parts = {}
-    for part in dataclasses.fields(Constants):
-        kind: Any = part.type
-        section = values.get(part.name, {})
+    formulas = values.get("formulas", "steady_state")
+    if formulas not in get_args(Formulas):
+        raise DataError(f"configs/constants/{name}.yaml: formulas is {formulas!r}, not one of {get_args(Formulas)}")
+    parts: dict[str, Any] = {"formulas": formulas}
+    for part, kind in SECTIONS.items():
+        section = values.get(part, {})
         wanted = [f.name for f in dataclasses.fields(kind)]
         if set(section) != set(wanted):
             odd = sorted(set(section) ^ set(wanted))
-            raise DataError(f"configs/constants/{name}.yaml: section {part.name} lacks or does not know {odd}")
-        parts[part.name] = kind(**{key: _pick(name, key, section[key], backend) for key in wanted})
+            raise DataError(f"configs/constants/{name}.yaml: section {part} lacks or does not know {odd}")
+        parts[part] = kind(**{key: _pick(name, key, section[key], backend) for key in wanted})
     return Constants(**parts)
 
 
@@ -163,4 +176,9 @@ def _read(name: str) -> dict[str, Any]:
     if not path.is_file():
         names = sorted(p.stem for p in path.parent.glob("*.yaml"))
         raise InputError("constants", name, f"one of {names}")
-    return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    values = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if "base" not in values:
+        return values
+    base = _read(values["base"])
+    sections = {name: {**base[name], **values.get(name, {})} for name in SECTIONS}
+    return {"formulas": base.get("formulas", "steady_state"), **values, **sections}
