@@ -14,7 +14,6 @@ import yaml
 from aicjax import _paths
 from aicjax._results import DataError, InputError
 
-
 Formulas = Literal["steady_state", "closed_loop"]
 
 
