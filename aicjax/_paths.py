@@ -4,6 +4,9 @@
 import os
 from pathlib import Path
 
+from aicjax._names import one_of
+from aicjax._results import InputError
+
 DATA_ENV = "AICJAX_DATA"  # a directory that holds systems/, perfdb/ and configs/
 
 
@@ -29,3 +32,21 @@ def perfdb_dir() -> Path:
 def configs_dir() -> Path:
     """Directory of model, constant, workload and experiment files."""
     return data_root() / "configs"
+
+
+def constants_file(name: str) -> Path:
+    """The file of empirical constants that a name stands for: a bundled one, or the path of a `.yaml` file.
+
+    Raises:
+        InputError: No such file.
+    """
+    stated = Path(name)
+    if stated.suffix in (".yaml", ".yml"):
+        if not stated.is_file():
+            raise InputError("constants", name, "a readable YAML file")
+        return stated
+    path = configs_dir() / "constants" / f"{name}.yaml"
+    if not path.is_file():
+        bundled = sorted(other.stem for other in path.parent.glob("*.yaml"))
+        raise InputError("constants", name, f"{one_of(name, bundled)}, or a path that ends in .yaml")
+    return path

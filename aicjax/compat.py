@@ -124,6 +124,15 @@ class Compat:
 DEFAULT = Compat()
 REFERENCE = Compat(**{switch.name: True for switch in dataclasses.fields(Compat)})
 BY_NAME = {"default": DEFAULT, "reference": REFERENCE}
+DEFAULT_CONSTANTS = "reference"  # empirical constants where nothing else is stated
+REFERENCE_CONSTANTS = "reference"  # where AIConfigurator is followed
+
+
+def constants_in_force(stated: str | None, compat: str) -> str:
+    """Name of the empirical constants: the stated one, else that of the reference where it is followed."""
+    if stated is not None:
+        return stated
+    return REFERENCE_CONSTANTS if compat == "reference" else DEFAULT_CONSTANTS
 
 
 def markdown() -> str:

@@ -4,6 +4,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -11,8 +12,9 @@ import jax
 import numpy as np
 import yaml
 
-from aicjax import _paths
+from aicjax._paths import constants_file
 from aicjax._results import DataError, InputError
+from aicjax.compat import DEFAULT_CONSTANTS
 
 Formulas = Literal["steady_state", "closed_loop"]
 
@@ -120,33 +122,38 @@ class Constants(eqx.Module):
 SECTIONS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(Constants) if f.name != "formulas"}
 
 
-def load_constants(backend: str, name: str = "reference") -> Constants:
-    """Constants of one backend from `configs/constants/<name>.yaml`.
+def load_constants(backend: str, name: str = DEFAULT_CONSTANTS) -> Constants:
+    """Constants of one backend from `configs/constants/<name>.yaml`, or from a YAML file elsewhere.
 
     A file may name another as its `base` and state only what differs.
+
+    Args:
+        backend: Engine.
+        name: Name of a bundled file, or path of a `.yaml` file.
 
     Raises:
         InputError: No such file, or an unknown backend.
         DataError: A number is missing, unknown or has no unit, meaning or source.
     """
-    values = _read(name)
+    path = constants_file(name)
+    values = _read(path)
     formulas = values.get("formulas", "steady_state")
     if formulas not in get_args(Formulas):
-        raise DataError(f"configs/constants/{name}.yaml: formulas is {formulas!r}, not one of {get_args(Formulas)}")
+        raise DataError(f"{path}: formulas is {formulas!r}, not one of {get_args(Formulas)}")
     parts: dict[str, Any] = {"formulas": formulas}
     for part, kind in SECTIONS.items():
         section = values.get(part, {})
         wanted = [f.name for f in dataclasses.fields(kind)]
         if set(section) != set(wanted):
             odd = sorted(set(section) ^ set(wanted))
-            raise DataError(f"configs/constants/{name}.yaml: section {part} lacks or does not know {odd}")
-        parts[part] = kind(**{key: _pick(name, key, section[key], backend) for key in wanted})
+            raise DataError(f"{path}: section {part} lacks or does not know {odd}")
+        parts[part] = kind(**{key: _pick(path, key, section[key], backend) for key in wanted})
     return Constants(**parts)
 
 
-def _pick(name: str, key: str, entry: dict[str, Any], backend: str) -> Any:
+def _pick(path: Path, key: str, entry: dict[str, Any], backend: str) -> Any:
     if missing := {"value", "unit", "meaning", "source"} - set(entry):
-        raise DataError(f"configs/constants/{name}.yaml: {key} lacks {sorted(missing)}")
+        raise DataError(f"{path}: {key} lacks {sorted(missing)}")
     value = entry["value"]
     if not isinstance(value, dict):
         return _floats(value)
@@ -169,15 +176,22 @@ def _floats(value: Any) -> Any:
     return None if value is None else float(value)
 
 
-@functools.cache
-def _read(name: str) -> dict[str, Any]:
-    path = _paths.configs_dir() / "constants" / f"{name}.yaml"
-    if not path.is_file():
-        names = sorted(p.stem for p in path.parent.glob("*.yaml"))
-        raise InputError("constants", name, f"one of {names}")
-    values = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file with what its base states and it does not."""
+    values = _parsed(path, path.stat().st_mtime_ns)
     if "base" not in values:
         return values
-    base = _read(values["base"])
+    base = _read(constants_file(values["base"]))
     sections = {name: {**base[name], **values.get(name, {})} for name in SECTIONS}
     return {"formulas": base.get("formulas", "steady_state"), **values, **sections}
+
+
+@functools.cache
+def _parsed(path: Path, changed_ns: int) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError("constants", str(path), f"a YAML file ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict):
+        raise InputError("constants", str(path), "a YAML mapping of sections")
+    return values

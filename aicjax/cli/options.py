@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from typer import Context, Option
 
+from aicjax.compat import DEFAULT_CONSTANTS
+
 _WORKLOAD = "Workload"
 _DATA = "Measured data and formats"
 _MEMORY = "Memory and kernels"
@@ -102,9 +104,9 @@ ConstantsName = Annotated[
     flag(
         "--constants",
         panel=_DATA,
-        default="reference",
-        metavar="NAME",
-        text="Empirical constants: a file of configs/constants.",
+        default=DEFAULT_CONSTANTS,
+        metavar="NAME|FILE",
+        text="Empirical constants: a file of configs/constants, or a .yaml file of your own.",
     ),
 ]
 

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, Validatio
 
 from aicjax import quant
 from aicjax._results import InputError
-from aicjax.compat import BY_NAME, Compat
+from aicjax.compat import BY_NAME, Compat, constants_in_force
 from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
 from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.grid import DEFAULT, REFERENCE
@@ -51,7 +51,7 @@ class _Request(ImageFields, ExpertFields):
     backend_version: str | None = None
     database_mode: DatabaseMode = "SILICON"
     transfer_policy: Words = None
-    constants: str = "reference"
+    constants: str | None = None
     compat: Literal["default", "reference"] = "default"
     family: str | None = None
     isl: Count
@@ -88,6 +88,11 @@ class _Request(ImageFields, ExpertFields):
             for part in QUANT_ROLES:
                 _check_quant(f"{role}{part}_quant_mode", part, getattr(self, f"{role}{part}_quant_mode", None))
         return self
+
+    @property
+    def constants_name(self) -> str:
+        """The constants in force."""
+        return constants_in_force(self.constants, self.compat)
 
     @property
     def switches(self) -> Compat:
@@ -128,7 +133,8 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
         inclusive_tpot: Whether reports count the first token in the time per output token.
         pareto_sweep: Whether the sweep covers a range of TPOT targets instead of `tpot` alone.
         grid: Name of the candidate lists under `configs/grids/`; when None `full`, or `reference` where `compat` is.
-        constants: Name of the constants under `configs/constants/`.
+        constants: Name of the constants under `configs/constants/`; when None the default ones, or `reference` where
+            `compat` is.
         compat: `reference` follows AIConfigurator 0.12.0 also where it contradicts the model; see `aicjax.compat`.
         family: Family to model an architecture as that is not listed: `GENERIC` for any decoder with grouped-query
             attention.

@@ -258,4 +258,5 @@ class SearchResult:
     @property
     def inputs(self) -> dict[str, Any]:
         """The request as given names and values, defaults included."""
-        return self.request.model_dump(mode="json") | {"grid": self.request.grid_name}
+        in_force = {"grid": self.request.grid_name, "constants": self.request.constants_name}
+        return self.request.model_dump(mode="json") | in_force

@@ -224,7 +224,7 @@ def _constants(
     request: SearchRequest | EstimateRequest, backend: str, model: ModelConfig, quantisation: Quantisation, load: Load
 ) -> Constants:
     """Empirical numbers of the engine, with what the request states of disaggregated serving."""
-    constants = load_constants(backend, request.constants)
+    constants = load_constants(backend, request.constants_name)
     stated = request.corrections if isinstance(request, SearchRequest) else {}
     if request.kv_transfer_gb_per_s is not None:
         moved = prompt_kv_bytes(model, quantisation, backend, load)

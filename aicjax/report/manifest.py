@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import aicjax
 from aicjax import _paths
 from aicjax._results import InputError
@@ -29,7 +31,7 @@ def of_result(result: SearchResult) -> dict[str, Any]:
         "inputs": result.inputs,
         "resolved": {name: dict(task.resolved) for name, task in result.by_backend.items()},
         "chosen": result.chosen,
-        "hashes": data_hashes(result.request.constants, result.request.grid_name),
+        "hashes": data_hashes(result.request.constants_name, result.request.grid_name),
     }
 
 
@@ -37,10 +39,17 @@ def data_hashes(constants: str, grid: str) -> dict[str, str | None]:
     """SHA-256 of the files that decide the numbers: the manifest of the database, the constants, the grid."""
     files = {
         "database": [_paths.perfdb_dir() / "manifest.json"],
-        "constants": [_paths.configs_dir() / "constants" / f"{constants}.yaml"],
+        "constants": _constants_files(constants),
         "grid": grid_files(grid),
     }
     return {name: _sha256(paths) for name, paths in files.items()}
+
+
+def _constants_files(name: str) -> list[Path]:
+    """The file of constants, then that of the set it builds on, and so on."""
+    path = _paths.constants_file(name)
+    base = yaml.safe_load(path.read_text(encoding="utf-8")).get("base")
+    return [path, *(_constants_files(base) if base is not None else [])]
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def as_dict(result: SweepResult) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "aicjax": aicjax.__version__,
-        "hashes": data_hashes(result.spec.constants, REFERENCE),
+        "hashes": data_hashes(result.spec.constants_name, REFERENCE),
         "spec": spec_dict(result.spec),
         "engines": [_engine(engine) for engine in result.cases.engines],
         "refused": [_name(name) | {"reason": reason} for name, reason in result.cases.refused],
@@ -38,7 +38,8 @@ def as_dict(result: SweepResult) -> dict[str, Any]:
 
 def spec_dict(spec: SweepSpec) -> dict[str, Any]:
     """The sweep as the content of its file, every field stated."""
-    return spec.model_dump(mode="json") | {name: span(getattr(spec, name)) for name in _AXES}
+    axes = {name: span(getattr(spec, name)) for name in _AXES}
+    return spec.model_dump(mode="json") | axes | {"constants": spec.constants_name}
 
 
 def span(counts: Sequence[int]) -> dict[str, int] | list[int]:

@@ -30,6 +30,7 @@ def _data_files(spec: SweepSpec) -> Iterator[Path]:
     yield _paths.perfdb_dir() / MANIFEST
     for directory in (_paths.systems_dir(), _paths.configs_dir()):
         yield from sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != SWEEPS)
+    yield _paths.constants_file(spec.constants_name)
     for model in spec.models:  # that are no names
         if Path(model).is_file():
             yield Path(model)

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from aicjax._results import InputError
+from aicjax.compat import constants_in_force
 from aicjax.explore.request import BACKENDS, SearchRequest
 from aicjax.explore.request_errors import input_error
 
@@ -167,7 +168,7 @@ class SweepSpec(_Part):
     ] = (None,)
     database_mode: Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"] = "SILICON"
     transfer_policy: str | None = None
-    constants: str = "reference"
+    constants: str | None = None
     compat: Literal["default", "reference"] = "default"
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1), BeforeValidator(_listed)] = ("tokens/s/gpu",)
     top_k: Count = 10
@@ -201,6 +202,11 @@ class SweepSpec(_Part):
             raise InputError("total_gpus", self.total_gpus, "at least 2, for a prefill and a decode worker")
         if self.histogram:
             raise InputError("histogram", True, "left out: it is counted in sweeps of in-flight batching alone")
+
+    @property
+    def constants_name(self) -> str:
+        """The constants in force."""
+        return constants_in_force(self.constants, self.compat)
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
