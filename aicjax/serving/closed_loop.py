@@ -138,9 +138,10 @@ def closed_loop_estimate(
 
     With b requests running of B in flight in a rank, W waves, O output tokens, decode steps of s, prompts that add p:
 
-        tpot   = s + interference (1 - 1 / 2W) (b - 1) / O p
+        tpot   = s + i min((b - 1) / O, m) p       i = interference (1 - 1 / 2W)
         group  = (n + m) / 2 p + (n + m) / 2m s          n prompts at once, m of them a step; no s without mixed steps
         steady = steps_waited (s + min(n - 1, m) p) + group        n = 1 + kappa (b - 1) / O
+                 or what makes the cycle i b p + max(O - 1, b / m) s, where prompts outrun the steps
         burst  = group - s                                         n = b
         held   = (O - 1) tpot + group
         ttft   = request + (1 - 1/W) (steady + (B - b) / b held) + (b burst + (B - b) (steady + B / 2b held)) / (W B)
@@ -161,14 +162,17 @@ def closed_loop_estimate(
     running = running_requests(loop, work.slots, ranks)
     prompts, osl = jnp.asarray(work.prompts), jnp.asarray(work.osl)
     times = with_host_time(times, running, work, constants)
+    times = times._replace(decode_ms=jnp.where(osl > 1.0, times.decode_ms, 0.0))
     first_wave = 1.0 / jnp.asarray(loop.waves)
 
     beside = running - 1.0
     company = jnp.minimum(beside, 1.0)  # 0 for a request alone, which shares no step
     mixes = constants.mixes_prefill * company
     added_ms = mixes * times.increment_ms + (1.0 - mixes) * times.prefill_ms
-    met = constants.interference_weight * (1.0 - first_wave / 2.0) * beside / osl
-    tpot_ms = times.decode_ms + met * added_ms
+    weight = constants.interference_weight * (1.0 - first_wave / 2.0)
+    ended, follow_up = beside / osl, jnp.maximum(osl - 1.0, 0.0)
+    met = constants.mixes_prefill * jnp.minimum(ended, prompts) + (1.0 - constants.mixes_prefill) * ended
+    tpot_ms = times.decode_ms + weight * met * added_ms
 
     chance = constants.collision_weight * _concentration(loop, running / prompts / osl) / osl
     together = (chance + constants.collisions_per_request) * beside
@@ -176,10 +180,12 @@ def closed_loop_estimate(
     resting = constants.mixes_prefill + (1.0 - constants.mixes_prefill) * jnp.exp(-together)
     in_progress_ms = resting * times.decode_ms + jnp.minimum(together, prompts) * added_ms
     steady_ms = constants.steps_waited * company * in_progress_ms + group_ms
+    steps = jnp.maximum(follow_up, mixes * running / prompts)
+    cycle_ms = weight * running * added_ms + steps * times.decode_ms
+    steady_ms += jnp.maximum(cycle_ms - constants.request_ms - steady_ms - follow_up * tpot_ms, 0.0)
     unmixed = jnp.maximum(1.0, 1.0 / prompts) * constants.mixes_prefill  # steps of the first prompts: nothing decodes
     burst_ms = _group_ms(running, times.shared_prefill_ms, times, prompts, constants, 1.0) - unmixed * times.decode_ms
 
-    follow_up = jnp.maximum(osl - 1.0, 0.0)
     held_ms, placed = follow_up * tpot_ms + group_ms, running / in_flight
     space_wait_ms = (in_flight - running) / running * held_ms
     later_ms = steady_ms + space_wait_ms
@@ -187,8 +193,8 @@ def closed_loop_estimate(
     ttft_ms = constants.request_ms + (1.0 - first_wave) * later_ms + first_wave * first_ms
 
     latency_ms = ttft_ms + follow_up * tpot_ms
-    cycle_ms = latency_ms + jnp.maximum(constants.request_ms + later_ms - ttft_ms, 0.0)
-    seq_per_s = MS_PER_S * jnp.asarray(loop.concurrency) / cycle_ms
+    away_ms = latency_ms + jnp.maximum(constants.request_ms + later_ms - ttft_ms, 0.0)
+    seq_per_s = MS_PER_S * jnp.asarray(loop.concurrency) / away_ms
     return LoopEstimate(
         ttft_ms=ttft_ms,
         tpot_ms=jnp.where(follow_up > 0, tpot_ms, jnp.nan),
