@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far times of unseen servers are from predictions: variances by level, learned from residuals."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aicjax.calibrate.levels import (
+    QUANTITIES,
+    Components,
+    Nesting,
+    Posterior,
+    Residuals,
+    outlier_weight,
+    posterior,
+    remainder,
+)
+from aicjax.calibrate.measurements import Flags, Floats, Ints
+
+START = 0.02  # variance to begin with [1]
+PRIOR_GROUPS, PRIOR_CURVES, PRIOR_ROWS = 4.0, 8.0, 30.0  # what the variances of all kinds count for in each kind
+WIDEST = 4.0  # robust deviations from the median beyond which a residual is taken for the limit
+ROBUST_DEVIATION = 1.4826  # standard deviation of a normal variable, by its median absolute deviation
+TAILS = (0.1, 0.9)
+
+
+class Spread(NamedTuple):
+    """What is known of the errors of unseen servers, by kind.
+
+    Attributes:
+        components: Variances of the levels and of the noise.
+        tails: 10 % and 90 % quantile of residuals, relative to their standard deviation [quantity, 2].
+        kinds: Name of each kind, as `trtllm/agg`.
+    """
+
+    components: Components
+    tails: Floats
+    kinds: tuple[str, ...]
+
+
+def spread(residuals: Residuals, nesting: Nesting, kinds: Sequence[str], *, rounds: int = 40) -> Spread:
+    """Variances and tails of the residuals of a grouped cross-validation.
+
+    Args:
+        residuals: Of predictions by constants that were fitted without the row's group.
+        nesting: Which rows share which levels.
+        kinds: Name of each kind.
+        rounds: Rounds of the maximisation.
+    """
+    found = components(limited(residuals, nesting, len(kinds)), nesting, len(kinds), rounds=rounds)
+    return Spread(found, tails(residuals, nesting, found), tuple(kinds))
+
+
+def limited(residuals: Residuals, nesting: Nesting, kinds: int) -> Residuals:
+    """The same residuals, none of them farther than `WIDEST` robust deviations from the median of its kind."""
+    ratio = residuals.log_ratio.copy()
+    for kind in range(kinds):
+        for quantity in range(len(QUANTITIES)):
+            at = (nesting.row_kind == kind) & residuals.usable[:, quantity]
+            if at.any():
+                middle = np.median(ratio[at, quantity])
+                reach = WIDEST * ROBUST_DEVIATION * np.median(np.abs(ratio[at, quantity] - middle))
+                ratio[at, quantity] = np.clip(ratio[at, quantity], middle - reach, middle + reach)
+    return residuals._replace(log_ratio=ratio)
+
+
+def components(residuals: Residuals, nesting: Nesting, kinds: int, *, rounds: int = 40) -> Components:
+    """Variances of groups, of curves and of noise by kind, drawn to those of all kinds where a kind has little data.
+
+    Expectation maximisation: levels given variances, variances given levels. Means are 0, so a bias counts as spread.
+    """
+    start = np.broadcast_to(np.eye(len(QUANTITIES)) * START, (kinds, len(QUANTITIES), len(QUANTITIES)))
+    found = Components(start, start, start)
+    for _ in range(rounds):
+        level = posterior(residuals, nesting, found, rounds=1)
+        found = Components(
+            _mean_square(level.group, level.group_cov, nesting.kind, kinds, PRIOR_GROUPS),
+            _mean_square(level.curve, level.curve_cov, nesting.curve_kind, kinds, PRIOR_CURVES),
+            _noise(residuals, nesting, found, level, kinds),
+        )
+    return found
+
+
+def covariance(found: Components, kind: Ints) -> Floats:
+    """Covariance of ln(measured / predicted) of rows about which nothing is measured [row, 2, 2]."""
+    return (found.group + found.curve + found.noise)[kind]
+
+
+def tails(residuals: Residuals, nesting: Nesting, found: Components) -> Floats:
+    """Quantiles `TAILS` of residuals relative to their standard deviation, over all kinds [quantity, tail].
+
+    Normal deviates would give -1.28 and 1.28; heavier tails with the same variance give less.
+    """
+    deviation = np.sqrt(np.diagonal(covariance(found, nesting.row_kind), axis1=1, axis2=2))
+    relative = residuals.log_ratio / deviation
+    return np.array(
+        [
+            weighted_quantiles(relative[known, quantity], residuals.weight[known], TAILS)
+            for quantity, known in enumerate(residuals.usable.T)
+        ]
+    )
+
+
+def weighted_quantiles(values: Floats, weight: Floats, shares: Sequence[float]) -> Floats:
+    """Quantiles of values that count by weight, linear between them."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order]) - weight[order] / 2
+    return np.interp(shares, below / weight.sum(), values[order])
+
+
+def as_plain(found: Spread) -> dict[str, Any]:
+    """The spread as it is stored in a constants file."""
+    parts = {name: getattr(found.components, name) for name in Components._fields}
+    return {
+        "tails": {name: _rounded(pair) for name, pair in zip(QUANTITIES, found.tails, strict=True)},
+        "kinds": {
+            kind: {name: _rounded(values[number]) for name, values in parts.items()}
+            for number, kind in enumerate(found.kinds)
+        },
+    }
+
+
+def from_plain(stored: dict[str, Any]) -> Spread:
+    """The spread that a constants file holds."""
+    kinds = stored["kinds"]
+    parts = {name: np.array([kind[name] for kind in kinds.values()], float) for name in Components._fields}
+    return Spread(Components(**parts), np.array([stored["tails"][name] for name in QUANTITIES]), tuple(kinds))
+
+
+def _rounded(values: Floats) -> list[Any]:
+    return np.round(values, 5).tolist()
+
+
+def _mean_square(mean: Floats, cov: Floats, kind: Ints, kinds: int, prior: float) -> Floats:
+    square = mean[:, :, None] * mean[:, None, :] + cov
+    total = np.zeros((kinds, *square.shape[1:]))
+    np.add.at(total, kind, square)
+    count = np.bincount(kind, minlength=kinds)[:, None, None]
+    return (total + prior * square.mean(0)) / (count + prior)
+
+
+def _noise(residuals: Residuals, nesting: Nesting, now: Components, level: Posterior, kinds: int) -> Floats:
+    """Scale matrix of the noise; rows of which one time is unknown count for the variance of the other alone."""
+    rest, uncertain = remainder(residuals, nesting, level)
+    weight = residuals.weight * outlier_weight(residuals, nesting, now, level)
+    pair: Flags = residuals.usable[:, :, None] & residuals.usable[:, None, :]
+    square = np.where(pair, weight[:, None, None] * (rest[:, :, None] * rest[:, None, :] + uncertain), 0.0)
+    total, count = np.zeros((2, kinds, len(QUANTITIES), len(QUANTITIES)))
+    np.add.at(total, nesting.row_kind, square)
+    np.add.at(count, nesting.row_kind, pair * residuals.weight[:, None, None])
+    overall = total.sum(0) / np.maximum(count.sum(0), 1.0)
+    return (total + PRIOR_ROWS * overall) / (count + PRIOR_ROWS)
