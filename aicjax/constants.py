@@ -96,6 +96,7 @@ class LoopConstants(eqx.Module):
     disagg_request_ms: float
     disagg_burst_weight: float
     disagg_queue_weight: float
+    unknown_waves: float
 
 
 class Constants(eqx.Module):

@@ -84,7 +84,7 @@ def map_rows(rows: Measurements, rules: Rules = "checkpoint") -> tuple[list[Conf
 
 def map_row(row: Mapping[str, str], rules: Rules = "checkpoint") -> Configuration:
     """The configuration of one row: columns `model_family`, `precision`, `backend`, `model_path` and both labels."""
-    file = _read()
+    file = mapping_file()
     family, precision = row["model_family"], row["precision"]
     entries = file["models"] if rules != "labels" else ()
     model = next(
@@ -113,10 +113,11 @@ def _labelled(file: Mapping[str, Any], row: Mapping[str, str]) -> Configuration:
 @functools.cache
 def format_rules() -> tuple[FormatRule, ...]:
     """The rules of number formats, in the order in which they apply."""
-    return tuple(FormatRule(**entry) for entry in _read()["formats"])
+    return tuple(FormatRule(**entry) for entry in mapping_file()["formats"])
 
 
 @functools.cache
-def _read() -> dict[str, Any]:
+def mapping_file() -> dict[str, Any]:
+    """`configs/silicon/mapping.yaml`."""
     path = _paths.configs_dir() / "silicon" / "mapping.yaml"
     return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
