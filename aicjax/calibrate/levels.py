@@ -58,6 +58,10 @@ class Residuals(NamedTuple):
     usable: Flags
     weight: Floats
 
+    def take(self, rows: NDArray[Any]) -> "Residuals":
+        """The chosen rows: a mask or positions."""
+        return Residuals(self.log_ratio[rows], self.usable[rows], self.weight[rows])
+
 
 class Components(NamedTuple):
     """Covariances of (ttft, tpot) by kind [kind, 2, 2].

@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicjax._units import MS_PER_S
+from aicjax.calibrate.anchor import CURVE_COLUMNS, Corrected, middle_loads
+from aicjax.calibrate.levels import QUANTITIES
 from aicjax.calibrate.measurements import LAYOUT_COLUMNS, Flags, Floats, Measurements
 
-CURVE_COLUMNS = (  # what rows of one curve share: everything but the load
-    *("model_path", "model_family", "system", "backend", "backend_version", "image", "source", "precision", "mode"),
-    *("gemm_quant_mode", "moe_quant_mode", "isl", "osl"),
-    *LAYOUT_COLUMNS,
-)
 FIXED_COLUMNS = ("model_family", "system", "isl", "osl", "concurrency")
 CHOICE_COLUMNS = ("backend", "precision", "gemm_quant_mode", "moe_quant_mode", "mode", "num_gpus", *LAYOUT_COLUMNS)
 FEWEST_CHOICES = 3
@@ -109,47 +106,51 @@ def rank_at_fixed_concurrency(rows: Measurements, predicted: Floats, measured: F
 def anchored(rows: Measurements, predicted: Floats, measured: Floats, usable: Flags) -> Floats:
     """Predictions scaled by one measured point per curve [row]; NaN for rows that are not scored.
 
-    A curve is the rows that share all but the load. Its anchor is the middle of its concurrencies, the upper one of an
-    even number; the factor is the geometric mean of measured / predicted over the rows there. Anchor rows are not
-    scored, nor are curves of one concurrency.
+    The factor is the geometric mean of measured / predicted over the rows at the anchor (`middle_loads`).
 
     Args:
         rows: Measured servers.
         predicted, measured: One quantity [row].
         usable: Rows to take part [row].
     """
-    scaled = np.full(len(rows), np.nan)
-    at = np.flatnonzero(usable & np.isfinite(predicted) & np.isfinite(measured))
-    if not at.size:
-        return scaled
-    kept = rows.take(at)
-    curve = kept.codes(CURVE_COLUMNS)
-    points = np.unique(np.stack([curve, kept.concurrency]), axis=1)
-    count = np.bincount(points[0])
-    start = np.cumsum(count) - count
-    middle = points[1][start + count // 2]
-    is_anchor = kept.concurrency == middle[curve]
-    log_ratio = np.where(is_anchor, np.log(measured[at] / predicted[at]), 0.0)
-    factor = np.exp(np.bincount(curve, log_ratio) / np.bincount(curve, is_anchor))
-    scored = ~is_anchor & (count[curve] > 1)
-    scaled[at[scored]] = (predicted[at] * factor[curve])[scored]
-    return scaled
+    is_anchor, scored = middle_loads(rows, usable & np.isfinite(predicted) & np.isfinite(measured))
+    if not scored.any():
+        return np.full(len(rows), np.nan)
+    curve = rows.codes(CURVE_COLUMNS)
+    log_ratio = np.bincount(curve[is_anchor], np.log(measured / predicted)[is_anchor], curve.max() + 1)
+    factor = np.exp(log_ratio / np.maximum(np.bincount(curve[is_anchor], minlength=curve.max() + 1), 1))
+    return np.where(scored, predicted * factor[curve], np.nan)
 
 
-def score(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, *, with_anchor: bool = False) -> dict[str, Any]:
+def score(
+    rows: Measurements,
+    ttft_ms: Floats,
+    tpot_ms: Floats,
+    *,
+    with_anchor: bool = False,
+    corrected: Corrected | None = None,
+) -> dict[str, Any]:
     """Errors, coverage and ranking of predictions over rows.
 
     TTFT is not scored where requests waited for a place (`queue_saturated`). `coverage` is the share of rows with an
-    answer, whether or not an anchor takes them out of the score; `interval_coverage` is None: predictions are points.
+    answer, whether or not an anchor takes them out of the score; `interval_coverage` the share of measured times
+    between the 10 % and the 90 % quantile of their prediction, None where predictions are points.
 
     Args:
         rows: Measured servers, those to score.
         ttft_ms, tpot_ms: Predictions [row]; NaN where there is none.
-        with_anchor: Whether each curve is scaled by one measured point first.
+        with_anchor: Whether one point of each curve is known: its middle concurrency, which is then not scored.
+        corrected: Predictions with their errors, given the anchors where there are any; None scales each curve instead.
     """
     answered = np.isfinite(ttft_ms) & np.isfinite(tpot_ms)
     unsaturated = ~rows.queue_saturated
-    if with_anchor:
+    takes_part = unsaturated & answered, answered
+    coverage = None
+    if corrected is not None:
+        scored = [middle_loads(rows, usable)[1] for usable in takes_part] if with_anchor else takes_part
+        ttft_ms, tpot_ms = (np.where(s, t, np.nan) for s, t in zip(scored, corrected.times_ms.T, strict=True))
+        coverage = interval_coverage(rows, corrected, np.stack(scored, 1))
+    elif with_anchor:
         ttft_ms = anchored(rows, ttft_ms, rows.ttft_ms, unsaturated)
         tpot_ms = anchored(rows, tpot_ms, rows.tpot_ms, np.ones(len(rows), bool))
     measured = tokens_per_s_per_gpu(rows, rows.ttft_ms, rows.tpot_ms)
@@ -160,20 +161,47 @@ def score(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, *, with_anchor: 
         "tpot": errors(tpot_ms, rows.tpot_ms)._asdict(),
         "throughput": errors(throughput, measured)._asdict(),
         "coverage": float(answered.mean()) if len(rows) else None,
-        "interval_coverage": None,
+        "interval_coverage": coverage,
         "tau": ranking.tau,
         "ranking": ranking._asdict(),
     }
 
 
+def interval_coverage(rows: Measurements, corrected: Corrected, scored: Flags) -> dict[str, float | None]:
+    """Share of measured times between the 10 % and the 90 % quantile of their prediction.
+
+    Args:
+        rows: Measured servers.
+        corrected: Predictions with their errors.
+        scored: Which times to count [row, quantity].
+    """
+    measured = np.stack([rows.ttft_ms, rows.tpot_ms], 1)
+    low, high = corrected.range_ms
+    inside = (low <= measured) & (measured <= high)
+    return {
+        name: float(inside[which, quantity].mean()) if which.any() else None
+        for quantity, (name, which) in enumerate(zip(QUANTITIES, scored.T, strict=True))
+    }
+
+
 def grouped(
-    rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, name: str, *, with_anchor: bool = False
+    rows: Measurements,
+    ttft_ms: Floats,
+    tpot_ms: Floats,
+    name: str,
+    *,
+    with_anchor: bool = False,
+    corrected: Corrected | None = None,
 ) -> Mapping[str, dict[str, Any]]:
     """Scores of the rows of each value of one column."""
     values: NDArray[Any] = getattr(rows, name)
     return {
         str(value): score(
-            rows.take(values == value), ttft_ms[values == value], tpot_ms[values == value], with_anchor=with_anchor
+            rows.take(values == value),
+            ttft_ms[values == value],
+            tpot_ms[values == value],
+            with_anchor=with_anchor,
+            corrected=None if corrected is None else corrected.take(values == value),
         )
         for value in np.unique(values)
     }

@@ -23,6 +23,8 @@ PRIOR_GROUPS, PRIOR_CURVES, PRIOR_ROWS = 4.0, 8.0, 30.0  # what the variances of
 WIDEST = 4.0  # robust deviations from the median beyond which a residual is taken for the limit
 ROBUST_DEVIATION = 1.4826  # standard deviation of a normal variable, by its median absolute deviation
 TAILS = (0.1, 0.9)
+NORMAL = np.array([-1.2816, 1.2816])  # the same quantiles of a normal variable
+ROUNDS = 30  # of the maximisation
 
 
 class Spread(NamedTuple):
@@ -31,25 +33,32 @@ class Spread(NamedTuple):
     Attributes:
         components: Variances of the levels and of the noise.
         tails: 10 % and 90 % quantile of residuals, relative to their standard deviation [quantity, 2].
+        anchored_tails: The same where one load of each curve is known, of the other loads.
         kinds: Name of each kind, as `trtllm/agg`.
     """
 
     components: Components
     tails: Floats
+    anchored_tails: Floats
     kinds: tuple[str, ...]
 
 
-def spread(residuals: Residuals, nesting: Nesting, kinds: Sequence[str], *, rounds: int = 40) -> Spread:
+def spread(
+    residuals: Residuals, nesting: Nesting, kinds: Sequence[str], anchors: Flags, *, rounds: int = ROUNDS
+) -> Spread:
     """Variances and tails of the residuals of a grouped cross-validation.
 
     Args:
         residuals: Of predictions by constants that were fitted without the row's group.
         nesting: Which rows share which levels.
         kinds: Name of each kind.
+        anchors: One load of each curve, known for the anchored tails [row, quantity].
         rounds: Rounds of the maximisation.
     """
     found = components(limited(residuals, nesting, len(kinds)), nesting, len(kinds), rounds=rounds)
-    return Spread(found, tails(residuals, nesting, found), tuple(kinds))
+    nothing = np.zeros_like(anchors)
+    known = tails(residuals, nesting, found, anchors, residuals.usable & ~anchors)
+    return Spread(found, tails(residuals, nesting, found, nothing, residuals.usable), known, tuple(kinds))
 
 
 def limited(residuals: Residuals, nesting: Nesting, kinds: int) -> Residuals:
@@ -65,7 +74,7 @@ def limited(residuals: Residuals, nesting: Nesting, kinds: int) -> Residuals:
     return residuals._replace(log_ratio=ratio)
 
 
-def components(residuals: Residuals, nesting: Nesting, kinds: int, *, rounds: int = 40) -> Components:
+def components(residuals: Residuals, nesting: Nesting, kinds: int, *, rounds: int = ROUNDS) -> Components:
     """Variances of groups, of curves and of noise by kind, drawn to those of all kinds where a kind has little data.
 
     Expectation maximisation: levels given variances, variances given levels. Means are 0, so a bias counts as spread.
@@ -82,22 +91,37 @@ def components(residuals: Residuals, nesting: Nesting, kinds: int, *, rounds: in
     return found
 
 
-def covariance(found: Components, kind: Ints) -> Floats:
-    """Covariance of ln(measured / predicted) of rows about which nothing is measured [row, 2, 2]."""
-    return (found.group + found.curve + found.noise)[kind]
+def left_over(residuals: Residuals, nesting: Nesting, found: Components, known: Flags) -> tuple[Floats, Floats]:
+    """Levels of rows given some of them [row, 2], and the covariance of the errors that are left [row, 2, 2].
+
+    Args:
+        residuals: Of all rows.
+        nesting: Which rows share which levels.
+        found: Variances.
+        known: Which times of which rows are known [row, quantity].
+    """
+    level = posterior(residuals._replace(usable=residuals.usable & known), nesting, found)
+    return level.total[nesting.curve], level.total_cov[nesting.curve] + found.noise[nesting.row_kind]
 
 
-def tails(residuals: Residuals, nesting: Nesting, found: Components) -> Floats:
-    """Quantiles `TAILS` of residuals relative to their standard deviation, over all kinds [quantity, tail].
+def tails(residuals: Residuals, nesting: Nesting, found: Components, known: Flags, counted: Flags) -> Floats:
+    """Quantiles `TAILS` of errors relative to their standard deviation, over all kinds [quantity, tail].
 
     Normal deviates would give -1.28 and 1.28; heavier tails with the same variance give less.
+
+    Args:
+        residuals: Of all rows.
+        nesting: Which rows share which levels.
+        found: Variances.
+        known: Which times of which rows are known [row, quantity].
+        counted: Which times to take the quantiles of [row, quantity].
     """
-    deviation = np.sqrt(np.diagonal(covariance(found, nesting.row_kind), axis1=1, axis2=2))
-    relative = residuals.log_ratio / deviation
+    level, left = left_over(residuals, nesting, found, known)
+    relative = (residuals.log_ratio - level) / np.sqrt(np.diagonal(left, axis1=1, axis2=2))
     return np.array(
         [
-            weighted_quantiles(relative[known, quantity], residuals.weight[known], TAILS)
-            for quantity, known in enumerate(residuals.usable.T)
+            weighted_quantiles(relative[which, quantity], residuals.weight[which], TAILS) if which.any() else NORMAL
+            for quantity, which in enumerate(counted.T)
         ]
     )
 
@@ -113,7 +137,10 @@ def as_plain(found: Spread) -> dict[str, Any]:
     """The spread as it is stored in a constants file."""
     parts = {name: getattr(found.components, name) for name in Components._fields}
     return {
-        "tails": {name: _rounded(pair) for name, pair in zip(QUANTITIES, found.tails, strict=True)},
+        **{
+            which: {name: _rounded(pair) for name, pair in zip(QUANTITIES, getattr(found, which), strict=True)}
+            for which in _TAILS
+        },
         "kinds": {
             kind: {name: _rounded(values[number]) for name, values in parts.items()}
             for number, kind in enumerate(found.kinds)
@@ -125,7 +152,11 @@ def from_plain(stored: dict[str, Any]) -> Spread:
     """The spread that a constants file holds."""
     kinds = stored["kinds"]
     parts = {name: np.array([kind[name] for kind in kinds.values()], float) for name in Components._fields}
-    return Spread(Components(**parts), np.array([stored["tails"][name] for name in QUANTITIES]), tuple(kinds))
+    usual, anchored = (np.array([stored[which][name] for name in QUANTITIES]) for which in _TAILS)
+    return Spread(Components(**parts), usual, anchored, tuple(kinds))
+
+
+_TAILS = ("tails", "anchored_tails")
 
 
 def _rounded(values: Floats) -> list[Any]:

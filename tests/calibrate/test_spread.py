@@ -9,10 +9,11 @@ from aicjax.calibrate.levels import DEGREES_OF_FREEDOM, Components, Nesting, Res
 
 GROUP = np.array([[0.09, 0.02], [0.02, 0.04]])
 CURVE = np.array([[0.04, -0.01], [-0.01, 0.01]])
+LOADS = 5
 NOISE = np.array([[0.02, 0.002], [0.002, 0.003]])
 
 
-def _corpus(groups: int = 300, curves: int = 6, loads: int = 5, seed: int = 0) -> tuple[Residuals, Nesting]:
+def _corpus(groups: int = 300, curves: int = 6, loads: int = LOADS, seed: int = 0) -> tuple[Residuals, Nesting]:
     """Rows of one kind, as many in every curve; noise is Student's t."""
     random = np.random.default_rng(seed)
     nesting = Nesting(
@@ -35,13 +36,19 @@ def corpus() -> tuple[Residuals, Nesting]:
     return _corpus()
 
 
-def test_known_variances_are_found_again(corpus):
+def _spread(corpus: tuple[Residuals, Nesting], rounds: int = 20) -> spreads.Spread:
+    residuals, nesting = corpus
+    middle = np.arange(len(residuals.weight)) % LOADS == 2
+    return spreads.spread(residuals, nesting, ["trtllm/agg"], np.stack([middle, middle], 1), rounds=rounds)
+
+
+def test_known_variances_are_found_again(corpus: tuple[Residuals, Nesting]):
     found = spreads.components(*corpus, 1)
     for estimate, truth, largest in ((found.group, GROUP, 0.2), (found.curve, CURVE, 0.15), (found.noise, NOISE, 0.1)):
         assert np.abs(estimate[0] - truth).max() < largest * np.abs(truth).max()
 
 
-def test_variances_scale_with_residuals(corpus):
+def test_variances_scale_with_residuals(corpus: tuple[Residuals, Nesting]):
     residuals, nesting = corpus
     twice = residuals._replace(log_ratio=2 * residuals.log_ratio)
     once, doubled = (spreads.components(r, nesting, 1) for r in (residuals, twice))
@@ -49,10 +56,10 @@ def test_variances_scale_with_residuals(corpus):
         np.testing.assert_allclose(getattr(doubled, name), 4 * getattr(once, name), rtol=0.05, atol=1e-3)
 
 
-def test_order_of_rows_does_not_matter(corpus):
+def test_order_of_rows_does_not_matter(corpus: tuple[Residuals, Nesting]):
     residuals, nesting = corpus
     order = np.random.default_rng(2).permutation(len(residuals.weight))
-    shuffled = Residuals(*(values[order] for values in residuals)), nesting._replace(curve=nesting.curve[order])
+    shuffled = residuals.take(order), nesting._replace(curve=nesting.curve[order])
     for one, other in zip(
         spreads.components(corpus[0], corpus[1], 1, rounds=5),
         spreads.components(shuffled[0], shuffled[1], 1, rounds=5),
@@ -61,13 +68,13 @@ def test_order_of_rows_does_not_matter(corpus):
         np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
-def test_a_kind_without_rows_has_the_variances_of_all(corpus):
+def test_a_kind_without_rows_has_the_variances_of_all(corpus: tuple[Residuals, Nesting]):
     found = spreads.components(*corpus, 2)
     for values in found:
         np.testing.assert_allclose(values[1], values[0], rtol=0.05)
 
 
-def test_unknown_times_do_not_bias_the_noise(corpus):
+def test_unknown_times_do_not_bias_the_noise(corpus: tuple[Residuals, Nesting]):
     residuals, nesting = corpus
     usable = residuals.usable.copy()
     usable[::3, 0] = False
@@ -75,30 +82,33 @@ def test_unknown_times_do_not_bias_the_noise(corpus):
     np.testing.assert_allclose(spreads.components(hidden, nesting, 1).noise[0], NOISE, atol=0.15 * NOISE.max())
 
 
-def test_tails_cover_eight_of_ten_unseen_rows(corpus):
-    found = spreads.spread(*corpus, ["trtllm/agg"])
+def test_tails_cover_eight_of_ten_unseen_rows(corpus: tuple[Residuals, Nesting]):
+    found = _spread(corpus)
     residuals, nesting = _corpus(seed=7)
-    deviation = np.sqrt(np.diagonal(spreads.covariance(found.components, nesting.row_kind), axis1=1, axis2=2))
+    nothing = np.zeros_like(residuals.usable)
+    _, left = spreads.left_over(residuals, nesting, found.components, nothing)
+    deviation = np.sqrt(np.diagonal(left, axis1=1, axis2=2))
     low, high = found.tails.T
     inside = (residuals.log_ratio >= low * deviation) & (residuals.log_ratio <= high * deviation)
     np.testing.assert_allclose(inside.mean(0), 0.8, atol=0.03)
 
 
-def test_one_absurd_row_hardly_moves_the_variances(corpus):
+def test_one_absurd_row_hardly_moves_the_variances(corpus: tuple[Residuals, Nesting]):
     residuals, nesting = corpus
     absurd = residuals.log_ratio.copy()
     absurd[0] = 30.0
-    usual = spreads.spread(residuals, nesting, ["a"]).components
-    moved = spreads.spread(residuals._replace(log_ratio=absurd), nesting, ["a"]).components
+    usual = _spread((residuals, nesting)).components
+    moved = _spread((residuals._replace(log_ratio=absurd), nesting)).components
     for one, other in zip(usual, moved, strict=True):
         np.testing.assert_allclose(one, other, atol=0.03 * np.abs(one).max())
 
 
-def test_storage_gives_the_same_spread(corpus):
-    found = spreads.spread(*corpus, ["trtllm/agg"], rounds=3)
+def test_storage_gives_the_same_spread(corpus: tuple[Residuals, Nesting]):
+    found = _spread(corpus, rounds=3)
     again = spreads.from_plain(spreads.as_plain(found))
     assert again.kinds == found.kinds
     np.testing.assert_allclose(again.tails, found.tails, atol=1e-5)
+    np.testing.assert_allclose(again.anchored_tails, found.anchored_tails, atol=1e-5)
     for one, other in zip(again.components, found.components, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
