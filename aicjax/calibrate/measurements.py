@@ -76,6 +76,7 @@ class Measurements:
         num_gpus: GPUs of the server.
         ttft_ms, tpot_ms: Means over requests, seen by the client.
         source, harness, split: Origin, kind of load and split of the row.
+        measured_at: Day of the run, year first; "" where unknown.
         spec_label, topology_flag: How speculative decoding and the recorded widths were judged.
         duplicate_rank: 0 for the copy of a measurement to keep.
         queue_saturated, non_monotone_tpot, clean: Judgements stored with the row.
@@ -102,6 +103,7 @@ class Measurements:
     source: Strings
     harness: Strings
     split: Strings
+    measured_at: Strings
     spec_label: Strings
     topology_flag: Strings
     duplicate_rank: Ints
@@ -239,7 +241,9 @@ def _measurements(path: Path, table: pa.Table) -> Measurements:
     }
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Measurements):
-        if field.type is WorkerColumns:
+        if field.name == "measured_at":
+            values[field.name] = _days(path, table)
+        elif field.type is WorkerColumns:
             values[field.name] = _workers(path, table, "" if field.name == "agg" else f"{field.name}_", field.name)
         else:
             kind, unknown = next(value for annotation, value in kinds.items() if annotation == field.type)
@@ -251,6 +255,17 @@ def _measurements(path: Path, table: pa.Table) -> Measurements:
     role = {name: rows.workers(name) for name in ("agg", "decode")}
     running = np.where(rows.is_agg, *(w.batch * np.maximum(w.dp, 1) * np.maximum(w.count, 1) for w in role.values()))
     return dataclasses.replace(rows, concurrency=np.where(rows.concurrency > 0, rows.concurrency, running))
+
+
+def _days(path: Path, table: pa.Table) -> Strings:
+    """Day of each run: of the column `measured_at`, else of the origin, which may hold `measured=`."""
+    absent = {"measured_at", "silicon_data_source"} - set(table.column_names)
+    days, origins = (
+        np.full(len(table), "") if name in absent else column(path, table, name, pa.string(), "")
+        for name in ("measured_at", "silicon_data_source")
+    )
+    stated = np.char.partition(origins, "measured=")[:, 2] if len(table) else origins
+    return np.where(days == "", stated.astype("<U10"), days.astype("<U10"))
 
 
 def _workers(path: Path, table: pa.Table, prefix: str, role: str) -> WorkerColumns:
