@@ -85,8 +85,9 @@ class AggPoints:
     def one_by_one(self) -> "AggPoints":
         """The points with every one judged on its own, whatever its neighbours are."""
         misfit = np.where(self.verdict == Verdict.DOES_NOT_FIT, Outcome.DOES_NOT_FIT, Outcome.KV_DOES_NOT_FIT)
-        cases = [~_inside(self.plan), self.missing, self.verdict != Verdict.FITS]
-        judged = np.select(cases, [Outcome.OUTSIDE, Outcome.MISSING, misfit], Outcome.EVALUATED)
+        cases = [~self.plan.inside, self.plan.repeats, self.missing, self.verdict != Verdict.FITS]
+        codes = [Outcome.OUTSIDE, Outcome.REPEATED, Outcome.MISSING, misfit]
+        judged = np.select([np.broadcast_to(case, self.verdict.shape) for case in cases], codes, Outcome.EVALUATED)
         return dataclasses.replace(self, judged=judged.astype(np.int8))
 
     def walked(self, batches: Sequence[int], budgets: Sequence[int]) -> "AggPoints":
@@ -135,16 +136,16 @@ def outcomes(load: Load, plan: AggPlan, missing: Mask, verdict: NDArray[np.int8]
         verdict: Memory verdicts.
     """
     configs, batches, budgets = missing.shape
-    inside = np.broadcast_to(_inside(plan), missing.shape)
+    inside, again = (np.broadcast_to(mask, missing.shape) for mask in (plan.inside, plan.repeats))
     column = np.arange(budgets)
     misfit = ~missing & (verdict != Verdict.FITS)
-    dedup = load.progress == 1
+    dedup = load.progress == 1 and not plan.budget_class.any()
     schedule = equivalence_class(load, plan.batch, plan.ctx_tokens)
 
     stop = np.full((configs, batches), budgets)
     while True:
         reached = inside & (column <= stop[..., None])
-        repeated = _repeated(reached, schedule) if dedup else np.zeros_like(reached)
+        repeated = _repeated(reached, schedule) if dedup else reached & again
         ends = reached & ~repeated & misfit
         first = np.where(ends.any(axis=2), ends.argmax(axis=2), budgets)
         if np.array_equal(first, stop):
@@ -201,11 +202,6 @@ def front_points(points: AggPoints, bounds: Bounds, *, of_batches: bool = False)
     reported_ms, rate, ttft_ms = (v.ravel()[position] for v in (reported_ms, points.seq_per_s, points.ttft_ms))
     front = front_of_groups(group, reported_ms, rate, ttft_ms)
     return _by_rate_per_gpu(points, position[front])
-
-
-def _inside(plan: AggPlan) -> Mask:
-    """Points whose steps have room for a decode row [batch, ctx]."""
-    return plan.batch - plan.prompts >= np.where(plan.batch > 1, 1, 0)
 
 
 def _by_rate_per_gpu(points: AggPoints, positions: Ints) -> Ints:

@@ -18,10 +18,21 @@ from aicjax.explore.identity import identity, layout_columns
 from aicjax.explore.roles import Worker
 from aicjax.forward.bound import StepCurves
 from aicjax.interp.counts import config_bucket, point_bucket
-from aicjax.serving.agg import AggCurves, AggEstimate, AggGather, AggSetting, agg_points
+from aicjax.serving.agg import AggEstimate
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.encoder import after_encoder
-from aicjax.serving.plan import AggPlan, plan_agg
+from aicjax.serving.plan import AggPlan, full_prompts
+from aicjax.serving.point import (
+    AggCurves,
+    AggGather,
+    agg_points,
+    gather_of,
+    padded_curves,
+    padded_gather,
+    plan_points,
+    serving_numbers,
+    setting_of,
+)
 
 _KERNEL = functools.partial(jax.jit, static_argnames="littles_law_cap")(agg_points)
 
@@ -38,6 +49,7 @@ class AggSweep:
         decode_attention: Places of decode rows: those of mixed steps, then of decode steps, flat.
         decode_rest: Places of the rows of decode steps [batch].
         decode_other: Places of the same rows for the other operators that sequences drive [batch].
+        full_prompts: Places of the tokens of steps full of prompts [ctx]; None without a first wave.
     """
 
     worker: Worker
@@ -47,25 +59,50 @@ class AggSweep:
     decode_attention: Places
     decode_rest: Places
     decode_other: Places
+    full_prompts: Places | None = None
+
+    def gather(self) -> AggGather:
+        """Which step times and which plan each point takes, numpy."""
+        mixed, alone = np.split(self.decode_attention.inverse, [self.plan.batch.size])
+        return gather_of(self.plan, self.shared.inverse, mixed.reshape(self.plan.batch.shape), alone)
+
+    def curves(self, curves: StepCurves, rows: Sequence[int] | slice = slice(None)) -> AggCurves:
+        """Step times of some configurations at the distinct coordinates, numpy."""
+        rest, other = (p.curve(curves)[rows][:, p.inverse] for p in (self.decode_rest, self.decode_other))
+        full = None
+        if self.full_prompts is not None:
+            tokens = self.full_prompts.curve(curves)[rows][:, self.full_prompts.inverse]
+            full = tokens / self.plan.room[0].astype(np.float32)
+        loops = self.worker.deployment.constants.formulas == "closed_loop"
+        return AggCurves(
+            shared=self.shared.curve(curves)[rows],
+            context_attention=self.context_attention.curve(curves)[rows][:, self.context_attention.inverse],
+            decode_attention=self.decode_attention.curve(curves)[rows],
+            decode_rest=rest + other,
+            decode_shared=rest if loops else None,
+            full_prompt=full,
+        )
 
 
 def plan_agg_sweep(
     worker: Worker, batches: Sequence[int], ctx_tokens: Sequence[int], coordinates: Coordinates
 ) -> AggSweep:
     """The sweep over batches and context-token budgets; adds what it needs to `coordinates`."""
-    load = worker.deployment.load
+    deployment, load = worker.deployment, worker.deployment.load.mean
     batch, ctx = np.asarray(batches, np.int64)[:, None], np.asarray(ctx_tokens, np.int64)
-    plan = plan_agg(load, batch, ctx, spread_decode_rows=worker.deployment.rules.spread_decode_rows)
+    spread = deployment.rules.spread_decode_rows
+    plan = plan_points(deployment.load, batch, ctx, deployment.constants, spread=spread)
     mixed = np.maximum(plan.decode_rows, 1) * load.query_rows
     alone = batch[:, 0] * load.query_rows
     return AggSweep(
         worker=worker,
         plan=plan,
         shared=coordinates.context_rest(1, plan.shared_tokens, plan.shared_prefix),
-        context_attention=coordinates.context_attention(plan.prompts[0], load.new_tokens, load.prefix),
+        context_attention=coordinates.context_attention(plan.attended[0], load.new_tokens, load.prefix),
         decode_attention=coordinates.generation_attention(np.concatenate([mixed.ravel(), alone]), load.mid_kv_len),
         decode_rest=coordinates.generation_rest(alone),
         decode_other=coordinates.generation_other(alone, load.mid_kv_len),
+        full_prompts=coordinates.context_rest(1, *full_prompts(load, ctx)) if load.starts_at_once else None,
     )
 
 
@@ -108,7 +145,7 @@ def sweep_points(
 
     verdict = grid(split.verdict)
     return AggPoints(
-        load=load,
+        load=load.mean,
         plan=plan,
         layouts=sweep.worker.layouts,
         **estimate._asdict(),
@@ -168,43 +205,14 @@ def agg_frame(
 
 def _estimates(sweep: AggSweep, curves: StepCurves, rows: Sequence[int]) -> AggEstimate:
     """Kernel call on buckets: sweeps of like size share one compiled kernel."""
-    deployment, plan = sweep.worker.deployment, sweep.plan
-    load = deployment.load
-    batches, budgets = plan.batch.shape
+    deployment, (batches, budgets) = sweep.worker.deployment, sweep.plan.batch.shape
     config_pad = config_bucket(len(rows)) - len(rows)
     batch_pad, ctx_pad = point_bucket(batches) - batches, point_bucket(budgets) - budgets
-
-    def curve(places: Places, pad: int | None = None) -> NDArray[np.float32]:
-        values = places.curve(curves)[rows]
-        width = point_bucket(values.shape[1]) - values.shape[1] if pad is None else pad
-        return np.pad(values, ((0, config_pad), (0, width)))
-
-    def grid(values: NDArray, kind: type) -> NDArray:
-        return np.pad(values.astype(kind), ((0, batch_pad), (0, ctx_pad)), mode="edge")
-
-    mixed_rows = sweep.decode_attention.inverse[: plan.batch.size].reshape(plan.batch.shape)
-    decode_rows = sweep.decode_attention.inverse[plan.batch.size :]
-    alone = (sweep.decode_rest, sweep.decode_other)
-    decode_rest = sum(places.curve(curves)[rows][:, places.inverse] for places in alone)
-    context = sweep.context_attention.curve(curves)[rows][:, sweep.context_attention.inverse]
     estimate = _KERNEL(
-        AggCurves(
-            shared=curve(sweep.shared),
-            context_attention=np.pad(context, ((0, config_pad), (0, ctx_pad))),
-            decode_attention=curve(sweep.decode_attention),
-            decode_rest=np.pad(decode_rest, ((0, config_pad), (0, batch_pad))),
-        ),
-        AggGather(
-            shared=grid(sweep.shared.inverse, np.int32),
-            mixed_rows=grid(mixed_rows, np.int32),
-            decode_rows=np.pad(decode_rows, (0, batch_pad)),
-            batch=np.pad(plan.batch[:, 0].astype(np.float32), (0, batch_pad), mode="edge"),
-            prefill_steps=grid(plan.prefill_steps, np.float32),
-            chunks=np.pad(plan.chunks[0].astype(np.float32), (0, ctx_pad), mode="edge"),
-            drains=grid(plan.drains, np.bool_),
-        ),
-        AggSetting(float(load.osl), load.progress, float(deployment.model.layers)),
-        deployment.constants.serving,
+        padded_curves(sweep.curves(curves, rows), config_pad, batch_pad, ctx_pad),
+        padded_gather(sweep.gather(), batch_pad, ctx_pad),
+        setting_of(deployment.load, deployment.model.layers),
+        serving_numbers(deployment.constants),
         np.pad(np.array([p.pp * p.dp for p in sweep.worker.layouts], np.float32), (0, config_pad)),
         littles_law_cap=deployment.rules.littles_law_cap,
     )

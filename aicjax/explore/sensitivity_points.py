@@ -22,9 +22,10 @@ from aicjax.explore.roles import Worker, prompt_kv_bytes
 from aicjax.explore.sensitivity import Figures, Point, sensitivities
 from aicjax.explore.sensitivity_sides import Neighbours, Side, Times, place_of, side_of, under_loads
 from aicjax.explore.static_sweep import plan_static_sweep
-from aicjax.serving.agg import AggPoint, AggSetting, agg_estimate, mixed_step_ms
+from aicjax.serving.agg import AggEstimate, AggPoint, AggSetting
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
 from aicjax.serving.load import Load
+from aicjax.serving.point import StepParts, point_estimate, serving_numbers, setting_of
 from aicjax.serving.static import Mode, StaticEstimate, project, static_estimate
 
 SAMPLE_BUCKET = 16  # priced steps of a decode, padded
@@ -33,11 +34,11 @@ Sensitivities = tuple[Sensitivity, ...]
 
 
 class _AggInputs(eqx.Module):
-    """What the figures of in-flight batching take; `plan` [variant], `capped` static."""
+    """What the figures of in-flight batching take; `plan` and `setting` [variant], `capped` static."""
 
     side: Side
     plan: AggPoint
-    layers: Any
+    setting: AggSetting
     capped: bool = eqx.field(static=True)
 
 
@@ -57,40 +58,37 @@ def agg_sensitivities(worker: Worker, batch: int, ctx_tokens: int) -> Sensitivit
     budgets = [max(1, round(ctx_tokens * load.isl / isl)) for load in near.loads]
     points = zip(under_loads(worker, near.loads), batches, budgets, strict=True)
     sweeps = [plan_agg_sweep(variant, [size], [budget], coordinates) for variant, size, budget in points]
-    names = ("shared", "context_attention", "decode_attention", "decode_rest", "decode_other")
+    names = ["shared", "context_attention", "decode_attention", "decode_rest", "decode_other"]
+    names += ["full_prompts"] if deployment.load.starts_at_once else []
     places = {name: place_of([getattr(sweep, name) for sweep in sweeps]) for name in names}
     side = side_of(worker, evaluation, near.loads, batches, places, np.zeros(0))
     plans = [sweep.plan for sweep in sweeps]
-    plan = AggPoint(
-        batch=side.batch,
-        prefill_steps=np.array([plan.prefill_steps.item() for plan in plans], np.float32),
-        chunks=np.array([plan.chunks.item() for plan in plans], np.float32),
-        drains=np.array([plan.drains.item() for plan in plans]),
-    )
-    layers = np.array(deployment.model.layers, np.float32)
-    inputs = _AggInputs(side, plan, layers, deployment.rules.littles_law_cap)
-    return sensitivities(Point(_agg_figures, inputs, near.steps, ("op", "serving")), evaluation, deployment)
+    counts = ("prefill_steps", "chunks", "drains", "prompts", "room")
+    columns = {name: np.array([getattr(plan, name).item() for plan in plans]) for name in counts}
+    kinds = {name: values.dtype if name == "drains" else np.float32 for name, values in columns.items()}
+    plan = AggPoint(side.batch, **{name: values.astype(kinds[name]) for name, values in columns.items()})
+    settings = [setting_of(load, deployment.model.layers) for load in near.loads]
+    setting = jax.tree.map(lambda *values: np.array(values, np.float32), *settings)
+    inputs = _AggInputs(side, plan, setting, deployment.rules.littles_law_cap)
+    read = "loop" if deployment.constants.formulas == "closed_loop" else "serving"
+    return sensitivities(Point(_agg_figures, inputs, near.steps, ("op", read)), evaluation, deployment)
 
 
 def _agg_figures(times: Times, inputs: _AggInputs, constants: Constants) -> Figures:
     side = inputs.side
-    attention = side.ms(times, "decode_attention")  # of the mixed step, then of the decode step
-    decode_ms = side.ms(times, "decode_rest") + side.ms(times, "decode_other") + attention[:, 1:]
+    mixed_attention, attention = jnp.moveaxis(side.ms(times, "decode_attention"), -1, 0)
+    shared_ms, prompts_ms, decode_ms, other_ms = (
+        side.ms(times, name)[:, 0] for name in ("shared", "context_attention", "decode_rest", "decode_other")
+    )
+    full_ms = side.ms(times, "full_prompts")[:, 0] / inputs.plan.room if "full_prompts" in side.places else None
+    parts = StepParts(shared_ms, prompts_ms, mixed_attention, decode_ms + other_ms, attention, decode_ms, full_ms)
 
-    def one(point, osl, shared, prompts, rows, decode_ms):
-        return agg_estimate(
-            mixed_step_ms(point, shared, prompts, rows),
-            decode_ms,
-            point,
-            AggSetting(osl, side.progress, inputs.layers),
-            constants.serving,
-            replicas=side.pp * side.dp,
-            littles_law_cap=inputs.capped,
-        )
+    def one(parts: StepParts, point: AggPoint, setting: AggSetting) -> AggEstimate:
+        numbers, replicas = serving_numbers(constants), side.pp * side.dp
+        return point_estimate(parts, point, setting, numbers, replicas=replicas, littles_law_cap=inputs.capped)
 
-    mixed = (side.ms(times, "shared"), side.ms(times, "context_attention"), attention, decode_ms)
-    estimate = jax.vmap(one)(inputs.plan, side.osl, *(part[:, 0] for part in mixed))
-    return Figures(estimate.seq_per_s * jnp.maximum(side.osl - 1, 1), estimate.ttft_ms, estimate.tpot_ms)
+    estimate = jax.vmap(one)(parts, inputs.plan, inputs.setting)
+    return Figures(estimate.seq_per_s * jnp.maximum(inputs.setting.osl - 1, 1), estimate.ttft_ms, estimate.tpot_ms)
 
 
 class _StaticInputs(eqx.Module):

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """In-flight batching: mean-field TTFT, TPOT and throughput from the latencies of a mixed and a decode step.
 
-Written for one point; `vmap` or `agg_points` adds the axes. Differentiable in the latencies, the constants and the
-speculative progress.
+Written for one point; `serving.point` adds the axes. Differentiable in the latencies, the constants and the speculative
+progress.
 """
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from aicjax._types import FloatScalar
 from aicjax._units import MS_PER_S
@@ -28,12 +27,16 @@ class AggPoint(NamedTuple):
         prefill_steps: Steps that it takes to put the prompts of a batch in.
         chunks: Steps over which one prompt is spread.
         drains: Whether the cycle also has steps without prompts.
+        prompts: Prompts that a mixed step of a closed loop takes.
+        room: Prompts that it has room for; a fraction where a prompt is spread.
     """
 
     batch: AnyScalar
     prefill_steps: AnyScalar
     chunks: AnyScalar
     drains: Bool[AnyArray, ""] | bool
+    prompts: AnyScalar = 1.0
+    room: AnyScalar = 1.0
 
 
 class AggEstimate(NamedTuple):
@@ -52,39 +55,16 @@ class AggEstimate(NamedTuple):
     seq_per_s: Float[AnyArray, "..."]
 
 
-class AggCurves(NamedTuple):
-    """Latencies at the distinct coordinates of a sweep, per configuration [ms].
+class FirstWave(NamedTuple):
+    """A closed loop that starts with all its requests at once.
 
     Attributes:
-        shared: Everything of a mixed step but attention, per number of tokens.
-        context_attention: Prefill attention of the prompts of a mixed step, per `ctx_tokens`.
-        decode_attention: Decode attention, per number of query rows.
-        decode_rest: Everything of a decode step but attention, per batch.
+        waves: Requests of the run, relative to those in flight.
+        least_share: Lengths are uniform from this share of the nominal ones to all of them.
     """
 
-    shared: Float[AnyArray, "config token"]
-    context_attention: Float[AnyArray, "config ctx"]
-    decode_attention: Float[AnyArray, "config row"]
-    decode_rest: Float[AnyArray, "config batch"]
-
-
-class AggGather(NamedTuple):
-    """Which curve values and which plan each point of a (batch, ctx_tokens) grid takes, whatever the configuration.
-
-    Attributes:
-        shared: Index of the tokens of the mixed step.
-        mixed_rows: Index of the decode rows of the mixed step.
-        decode_rows: Index of the rows of the decode step.
-        batch, prefill_steps, chunks, drains: Fields of `AggPoint`.
-    """
-
-    shared: Int[AnyArray, "batch ctx"]
-    mixed_rows: Int[AnyArray, "batch ctx"]
-    decode_rows: Int[AnyArray, " batch"]
-    batch: Float[AnyArray, " batch"]
-    prefill_steps: Float[AnyArray, "batch ctx"]
-    chunks: Float[AnyArray, " ctx"]
-    drains: Bool[AnyArray, "batch ctx"]
+    waves: AnyScalar
+    least_share: AnyScalar
 
 
 class AggSetting(NamedTuple):
@@ -94,11 +74,13 @@ class AggSetting(NamedTuple):
         osl: Output tokens.
         progress: Output tokens of a decode iteration.
         dispatch_layers: Decoder layers, which cost host time per request.
+        first_wave: How a closed loop starts; None for one that runs steadily.
     """
 
     osl: AnyScalar
     progress: AnyScalar
     dispatch_layers: AnyScalar
+    first_wave: FirstWave | None = None
 
 
 def mixed_step_ms(
@@ -170,63 +152,3 @@ def agg_estimate(
     slowest_ms = jnp.maximum(cycle_ms, request_latency_ms) if littles_law_cap else cycle_ms
     seq_per_s = MS_PER_S * batch / slowest_ms * replicas
     return AggEstimate(ttft_ms, jnp.where(follow_up > 0, tpot_ms, jnp.nan), request_latency_ms, seq_per_s)
-
-
-def agg_points(
-    curves: AggCurves,
-    gather: AggGather,
-    setting: AggSetting,
-    constants: ServingConstants,
-    replicas: Float[AnyArray, " config"],
-    *,
-    littles_law_cap: bool,
-) -> AggEstimate:
-    """Estimates of all configurations at all points of a (batch, ctx_tokens) grid.
-
-    Each point gathers four numbers from the curves of its configuration and applies the formulas. NaN where a latency
-    that the point needs is missing.
-
-    Args:
-        curves: Latencies of the distinct coordinates.
-        gather: Indices and plan.
-        setting: What all points share.
-        constants: Queue, dispatch and drain numbers of the backend.
-        replicas: Pipeline stages times attention ranks of each configuration.
-        littles_law_cap: Whether the rate may not exceed b / request latency. Static.
-
-    Returns:
-        Arrays of shape [config, batch, ctx], float32.
-    """
-    return jax.vmap(
-        lambda curve, copies: config_points(curve, gather, setting, constants, copies, littles_law_cap=littles_law_cap)
-    )(curves, replicas)
-
-
-def config_points(
-    curves: AggCurves,
-    gather: AggGather,
-    setting: AggSetting,
-    constants: ServingConstants,
-    replicas: AnyScalar,
-    *,
-    littles_law_cap: bool,
-) -> AggEstimate:
-    """Estimates of one configuration at all points of a grid, as `agg_points` has them; curves without `config`."""
-
-    def one(shared, context, mixed_attention, decode_ms, batch, steps, chunks, drains):
-        point = AggPoint(batch, steps, chunks, drains)
-        mixed_ms = mixed_step_ms(point, shared, context, mixed_attention)
-        return agg_estimate(
-            mixed_ms, decode_ms, point, setting, constants, replicas=replicas, littles_law_cap=littles_law_cap
-        )
-
-    over_ctx = jax.vmap(one, (0, 0, 0, None, None, 0, 0, 0))
-    over_batch = jax.vmap(over_ctx, (0, None, 0, 0, 0, 0, None, 0))
-    shared, mixed_rows = _take(curves.shared, gather.shared), _take(curves.decode_attention, gather.mixed_rows)
-    decode_ms = curves.decode_rest + _take(curves.decode_attention, gather.decode_rows)
-    plan = (gather.batch, gather.prefill_steps, gather.chunks, gather.drains)
-    return over_batch(shared, curves.context_attention, mixed_rows, decode_ms, *plan)
-
-
-def _take(curve: Float[AnyArray, " knot"], index: Int[AnyArray, "..."]) -> Float[Array, "..."]:
-    return jnp.asarray(curve).at[index].get(mode="promise_in_bounds")

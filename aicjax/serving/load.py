@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one request asks of a worker: prompt, answer, cached part and speculative progress."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from aicjax.models import Images
 
@@ -17,6 +18,9 @@ class Load:
         nextn: Draft tokens that a decode step verifies beside its own.
         accepted: Mean accepted drafts of a step, from 0 to `nextn`.
         images: Images of a request; None for requests of text.
+        waves: Requests of a run relative to those in flight, which a run of a closed loop sends at once at first;
+            infinite for a steady load.
+        least_share: Lengths are uniform from this share of `isl` and `osl` to all of them; > 0, <= 1.
     """
 
     isl: int
@@ -25,6 +29,24 @@ class Load:
     nextn: int = 0
     accepted: float = 0.0
     images: Images | None = None
+    waves: float = math.inf
+    least_share: float = 1.0
+
+    @property
+    def starts_at_once(self) -> bool:
+        """Whether there is a first wave."""
+        return math.isfinite(self.waves)
+
+    @property
+    def mean(self) -> "Load":
+        """The mean request: what time depends on. Memory holds the longest one."""
+        if self.least_share == 1:
+            return self
+        share = (1 + self.least_share) / 2
+        osl = max(1, round(self.osl * share))
+        text = max(1, round(self.text_tokens * share))
+        isl = self.isl - self.text_tokens + text
+        return replace(self, isl=isl, osl=osl, prefix=min(self.prefix, isl - 1))
 
     @property
     def text_tokens(self) -> int:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from aicjax._results import AicjaxError
+from aicjax.constants import LoopConstants
 from aicjax.explore.grid import load_grid
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.roles import Worker, resolve_load
 from aicjax.explore.space import Role
 from aicjax.explore.task import Budget, role_space
+from aicjax.serving.point import serving_numbers
 from aicjax.sweeps.pairs import PairNumbers, pair_space
 from aicjax.sweeps.spec import Backend, Drafts, SweepSpec, Workload
 
@@ -215,13 +217,19 @@ def pair_numbers(spec: SweepSpec, engine: Engine, decode_batches: int) -> PairNu
 
 
 class GridRules(NamedTuple):
-    """Switches of `BackendRules` that a grid depends on."""
+    """What a grid depends on: switches of `BackendRules`, and whether the steps of a closed loop mix.
+
+    `mixes_prefill` is False for the mean field, which does not ask.
+    """
 
     spread_decode_rows: bool
     littles_law_cap: bool
+    mixes_prefill: bool
 
 
 def grid_rules(engine: Engine) -> GridRules:
     """What engines must share so that their grids are planned and scanned together."""
-    rules = next(iter(engine.workers.values())).deployment.rules
-    return GridRules(rules.spread_decode_rows, rules.littles_law_cap)
+    deployment = next(iter(engine.workers.values())).deployment
+    rules, numbers = deployment.rules, serving_numbers(deployment.constants)
+    mixes = isinstance(numbers, LoopConstants) and bool(numbers.mixes_prefill)
+    return GridRules(rules.spread_decode_rows, rules.littles_law_cap, mixes)

@@ -17,18 +17,9 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._types import Device
-from aicjax.constants import ServingConstants
 from aicjax.interp.counts import point_bucket
-from aicjax.serving.agg import (
-    AggCurves,
-    AggEstimate,
-    AggGather,
-    AggPoint,
-    AggSetting,
-    agg_estimate,
-    config_points,
-    mixed_step_ms,
-)
+from aicjax.serving.agg import AggEstimate, AggPoint, AggSetting, FirstWave
+from aicjax.serving.point import AggCurves, AggGather, Numbers, StepParts, config_points, point_estimate
 from aicjax.sweeps.bounds import SLACK
 from aicjax.sweeps.histogram import bin_of, tally
 
@@ -70,14 +61,14 @@ class Rows(NamedTuple):
         limits: Memory.
         dispatch_layers: Decoder layers.
         replicas: Pipeline stages times attention ranks.
-        constants: Numbers of the engine, every leaf [row].
+        constants: Numbers of the formulas in force, every leaf [row].
     """
 
     curves: AggCurves
     limits: StepLimits
     dispatch_layers: Float[AnyArray, " row"]
     replicas: Float[AnyArray, " row"]
-    constants: ServingConstants
+    constants: Numbers
 
 
 class Grid(NamedTuple):
@@ -88,12 +79,18 @@ class Grid(NamedTuple):
         needs: Memory that each point takes.
         osl: Output tokens.
         progress: Output tokens of a decode iteration.
+        first_wave: How a closed loop starts; None for one that runs steadily.
     """
 
     gather: AggGather
     needs: StepNeeds
     osl: Float[AnyArray, ""] | float
     progress: Float[AnyArray, ""] | float
+    first_wave: FirstWave | None = None
+
+    def setting(self, layers: Float[AnyArray, "..."]) -> AggSetting:
+        """What all points of a row with so many decoder layers share."""
+        return AggSetting(self.osl, self.progress, layers, self.first_wave)
 
 
 class Corners(NamedTuple):
@@ -210,20 +207,26 @@ def look(
     def one(row, batch, ctx) -> tuple[AggEstimate, Array]:
         gather, curves = grid.gather, rows.curves
         point = AggPoint(
-            gather.batch[batch], gather.prefill_steps[batch, ctx], gather.chunks[ctx], gather.drains[batch, ctx]
+            gather.batch[batch],
+            gather.prefill_steps[batch, ctx],
+            gather.chunks[ctx],
+            gather.drains[batch, ctx],
+            gather.prompts[batch, ctx],
+            gather.room[ctx],
         )
-        mixed_ms = mixed_step_ms(
-            point,
+        parts = StepParts(
             curves.shared[row, gather.shared[batch, ctx]],
             curves.context_attention[row, ctx],
             curves.decode_attention[row, gather.mixed_rows[batch, ctx]],
+            curves.decode_rest[row, batch],
+            curves.decode_attention[row, gather.decode_rows[batch]],
+            None if curves.decode_shared is None else curves.decode_shared[row, batch],
+            None if curves.full_prompt is None else curves.full_prompt[row, ctx],
         )
-        decode_ms = curves.decode_rest[row, batch] + curves.decode_attention[row, gather.decode_rows[batch]]
-        found = agg_estimate(
-            mixed_ms,
-            decode_ms,
+        found = point_estimate(
+            parts,
             point,
-            AggSetting(grid.osl, grid.progress, rows.dispatch_layers[row]),
+            grid.setting(rows.dispatch_layers[row]),
             jax.tree.map(lambda leaf: leaf[row], rows.constants),
             replicas=rows.replicas[row],
             littles_law_cap=littles_law_cap,
@@ -275,7 +278,7 @@ def _judged(
     """All points, which of them have data, which leave room for everything, and which for the KV cache."""
 
     def estimates(row: Rows) -> AggEstimate:
-        setting = AggSetting(grid.osl, grid.progress, row.dispatch_layers)
+        setting = grid.setting(row.dispatch_layers)
         return config_points(
             row.curves, grid.gather, setting, row.constants, row.replicas, littles_law_cap=littles_law_cap
         )

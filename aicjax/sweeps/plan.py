@@ -14,9 +14,8 @@ from aicjax.explore.roles import Worker
 from aicjax.forward.bound import StepCurves
 from aicjax.forward.memory_room import step_rooms, step_size
 from aicjax.forward.steps import StepQueries
-from aicjax.interp.counts import point_bucket
-from aicjax.serving.agg import AggCurves, AggGather
-from aicjax.serving.coordinates import Coordinates, Places
+from aicjax.serving.coordinates import Coordinates
+from aicjax.serving.point import AggCurves, padded_curves, padded_gather, setting_of
 from aicjax.sweeps.kernel import BLOCK, Grid, StepLimits, StepNeeds
 
 CTX_PAD = 16
@@ -31,7 +30,7 @@ class GridPlan:
         queries: All step times that the grid takes of a model.
         grid: The grid on the device, batches and budgets padded.
         batches, budgets: Number of each.
-        inside: Points that leave room for decoding; the others are part of no answer.
+        inside: Points that leave room for decoding and repeat no other; the others are part of no answer.
     """
 
     sweep: AggSweep
@@ -54,16 +53,8 @@ class GridPlan:
 
     def curves(self, curves: StepCurves) -> AggCurves:
         """Step times of a model at the distinct coordinates, for all its layouts, padded."""
-        sweep, (batches, budgets) = self.sweep, self.padded
-        alone = (sweep.decode_rest, sweep.decode_other)
-        rest = sum(places.curve(curves)[:, places.inverse] for places in alone)
-        context = sweep.context_attention.curve(curves)[:, sweep.context_attention.inverse]
-        return AggCurves(
-            shared=_bucketed(sweep.shared, curves),
-            context_attention=np.pad(context, ((0, 0), (0, budgets - self.budgets))),
-            decode_attention=_bucketed(sweep.decode_attention, curves),
-            decode_rest=np.pad(rest, ((0, 0), (0, batches - self.batches))),
-        )
+        batches, budgets = self.padded
+        return padded_curves(self.sweep.curves(curves), 0, batches - self.batches, budgets - self.budgets)
 
     def limits(self, worker: Worker, memory_fraction: float | None) -> StepLimits:
         """Memory of each layout of a worker, padded with batches that never fit."""
@@ -85,35 +76,21 @@ def plan_grid(worker: Worker, batches: Sequence[int], budgets: Sequence[int]) ->
     batch_pad, ctx_pad = -len(batches) % BLOCK, -len(budgets) % CTX_PAD
     pad = ((0, batch_pad), (0, ctx_pad))
     size = step_size(plan.batch, load.text_tokens, plan.ctx_tokens, load.nextn)
-    inside = plan.batch - plan.prompts >= np.where(plan.batch > 1, 1, 0)
-    mixed_rows = sweep.decode_attention.inverse[: plan.batch.size].reshape(plan.batch.shape)
-    decode_rows = sweep.decode_attention.inverse[plan.batch.size :]
+    inside, setting = plan.inside & ~plan.repeats, setting_of(load, worker.deployment.model.layers)
 
     def spread(values: NDArray, kind: type) -> NDArray:
         return np.pad(values.astype(kind), pad, mode="edge")
 
     grid = Grid(
-        gather=AggGather(
-            shared=spread(sweep.shared.inverse, np.int32),
-            mixed_rows=spread(mixed_rows, np.int32),
-            decode_rows=np.pad(decode_rows, (0, batch_pad)).astype(np.int32),
-            batch=np.pad(plan.batch[:, 0].astype(np.float32), (0, batch_pad), mode="edge"),
-            prefill_steps=spread(plan.prefill_steps, np.float32),
-            chunks=np.pad(plan.chunks[0].astype(np.float32), (0, ctx_pad), mode="edge"),
-            drains=spread(plan.drains, np.bool_),
-        ),
+        gather=padded_gather(sweep.gather(), batch_pad, ctx_pad),
         needs=StepNeeds(
             inside=np.pad(inside, pad),
             rows=spread(size.rows, np.int32),
             drafted=spread(size.drafted, np.float32) if load.nextn else None,
         ),
-        osl=np.asarray(load.osl, np.float32),
-        progress=np.asarray(load.progress, np.float32),
+        osl=np.asarray(setting.osl, np.float32),
+        progress=np.asarray(setting.progress, np.float32),
+        first_wave=jax.tree.map(np.float32, setting.first_wave),
     )
     grid = jax.tree.map(jnp.asarray, grid)
     return GridPlan(sweep, coordinates.queries(), grid, len(batches), len(budgets), int(inside.sum()))
-
-
-def _bucketed(places: Places, curves: StepCurves) -> NDArray[np.float32]:
-    values = places.curve(curves)
-    return np.pad(values, ((0, 0), (0, point_bucket(values.shape[1]) - values.shape[1])))

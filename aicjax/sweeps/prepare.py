@@ -12,6 +12,7 @@ import numpy as np
 from aicjax.explore.evaluation import bind_layouts
 from aicjax.explore.roles import Worker
 from aicjax.forward.bound import BoundModel
+from aicjax.serving.point import serving_numbers
 from aicjax.sweeps.cases import ENGINES_AT_ONCE, Case, Cases, grid_rules, request_of
 from aicjax.sweeps.kernel import Rows
 from aicjax.sweeps.plan import GridPlan, plan_grid
@@ -67,12 +68,13 @@ class Preparation:
         worker, plan = self._worker(case), self.grid(case)
         bound = self._bound.get(case.engine, lambda: bind_layouts(worker.deployment, worker.op_lists))
         deployment, layouts = worker.deployment, len(worker.layouts)
+        numbers = serving_numbers(deployment.constants)
         return Rows(
             curves=plan.curves(bound.evaluate(plan.queries)),
             limits=plan.limits(worker, case.memory_fraction),
             dispatch_layers=np.full(layouts, deployment.model.layers, np.float32),
             replicas=np.array([layout.pp * layout.dp for layout in worker.layouts], np.float32),
-            constants=jax.tree.map(lambda leaf: np.full(layouts, leaf, np.float32), deployment.constants.serving),
+            constants=jax.tree.map(lambda leaf: np.full(layouts, leaf, np.float32), numbers),
         )
 
     def _worker(self, case: Case) -> Worker:

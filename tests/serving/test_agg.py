@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicjax.constants import load_constants
-from aicjax.serving.agg import AggCurves, AggEstimate, AggGather, AggPoint, AggSetting, agg_estimate, agg_points
+from aicjax.serving.agg import AggEstimate, AggPoint, AggSetting, agg_estimate
 from aicjax.serving.backends import load_backend
 from aicjax.serving.encoder import after_encoder
 from aicjax.serving.load import Load
 from aicjax.serving.plan import plan_agg
+from aicjax.serving.point import AggCurves, AggGather, agg_points
 from tests.oracles import serving as oracle
 
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -30,8 +31,8 @@ BACKENDS = ("trtllm", "vllm", "sglang")
 
 def point_of(load: Load, batch, ctx_tokens, backend: str) -> AggPoint:
     plan = plan_agg(load, batch, ctx_tokens, spread_decode_rows=load_backend(backend).spread_decode_rows)
-    batch, steps, chunks = (x.astype(np.float32) for x in (plan.batch, plan.prefill_steps, plan.chunks))
-    return AggPoint(batch, steps, chunks, plan.drains)
+    counts = ("batch", "prefill_steps", "chunks", "prompts", "room")
+    return AggPoint(drains=plan.drains, **{name: getattr(plan, name).astype(np.float32) for name in counts})
 
 
 def numbers(backend: str) -> oracle.Serving:
@@ -185,6 +186,8 @@ def _grid(rng, configs=3, batches=7, budgets=5, tokens=11, rows=6):
         1.0 + index(200, batches, budgets).astype("float32"),
         1.0 + index(3, budgets).astype("float32"),
         index(2, batches, budgets) > 0,
+        jnp.ones((batches, budgets)),
+        jnp.ones(budgets),
     )
     return curves, gather, u(configs)
 
@@ -210,7 +213,7 @@ def test_cutting_the_grid_changes_nothing():
     part = gather._replace(
         **{
             name: getattr(gather, name)[2:5]
-            for name in ("shared", "mixed_rows", "decode_rows", "batch", "prefill_steps", "drains")
+            for name in ("shared", "mixed_rows", "decode_rows", "batch", "prefill_steps", "drains", "prompts")
         }
     )
     cut = run(curves._replace(decode_rest=curves.decode_rest[:, 2:5]), part, setting, constants, replicas)

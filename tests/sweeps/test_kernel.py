@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aicjax.constants import ServingConstants
-from aicjax.serving.agg import AggCurves, AggEstimate, AggGather
+from aicjax.serving.agg import AggEstimate
+from aicjax.serving.point import AggCurves, AggGather
 from aicjax.sweeps import kernel
 from aicjax.sweeps.bounds import SLACK
 from aicjax.sweeps.cases import Case, grid_rules
@@ -219,6 +220,8 @@ def made_up(draw: st.DrawFn) -> tuple[Rows, Grid]:
             prefill_steps=random.integers(1, 60, (BATCHES, BUDGETS)).astype(np.float32),
             chunks=random.integers(1, 4, BUDGETS).astype(np.float32),
             drains=random.random((BATCHES, BUDGETS)) < 0.7,
+            prompts=np.ones((BATCHES, BUDGETS), np.float32),
+            room=np.ones(BUDGETS, np.float32),
         ),
         needs=StepNeeds(
             inside=random.random((BATCHES, BUDGETS)) < 0.9,
