@@ -97,6 +97,8 @@ class LoopConstants(eqx.Module):
     disagg_burst_weight: float
     disagg_queue_weight: float
     unknown_waves: float
+    ttft_level: float
+    tpot_level: float
 
 
 class Constants(eqx.Module):
@@ -120,17 +122,20 @@ class Constants(eqx.Module):
     formulas: Formulas = eqx.field(static=True, default="steady_state")
 
 
+LEVELS = ("ttft_level", "tpot_level")  # of `LoopConstants`, replaced by the section `levels` of a file
 SECTIONS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(Constants) if f.name != "formulas"}
 
 
-def load_constants(backend: str, name: str = DEFAULT_CONSTANTS) -> Constants:
+def load_constants(backend: str, name: str = DEFAULT_CONSTANTS, *, model: str = "", system: str = "") -> Constants:
     """Constants of one backend from `configs/constants/<name>.yaml`, or from a YAML file elsewhere.
 
-    A file may name another as its `base` and state only what differs.
+    A file may name another as its `base` and state only what differs. Section `levels` of a personal file holds factors
+    on TTFT and TPOT of one model on one system and backend, learned from its user's measurements.
 
     Args:
         backend: Engine.
         name: Name of a bundled file, or path of a `.yaml` file.
+        model, system: Whose levels apply, by their names; none where empty or not in the file.
 
     Raises:
         InputError: No such file, or an unknown backend.
@@ -149,7 +154,33 @@ def load_constants(backend: str, name: str = DEFAULT_CONSTANTS) -> Constants:
             odd = sorted(set(section) ^ set(wanted))
             raise DataError(f"{path}: section {part} lacks or does not know {odd}")
         parts[part] = kind(**{key: _pick(path, key, section[key], backend) for key in wanted})
+    level = levels(name).get((model, system, backend), {})
+    parts["loop"] = dataclasses.replace(parts["loop"], **level)
     return Constants(**parts)
+
+
+def levels(name: str) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Factors `ttft_level` and `tpot_level` of a file by (model, system, backend); empty where it has none.
+
+    Raises:
+        DataError: An entry lacks a name or a factor, or a factor is not above 0.
+    """
+    path = constants_file(name)
+    found = {}
+    for entry in _read(path).get("levels", ()):
+        try:
+            factors = {key: float(entry[key]) for key in LEVELS}
+            found[entry["model"], entry["system"], entry["backend"]] = factors
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{path}: a level needs model, system, backend, {' and '.join(LEVELS)}") from None
+        if not all(0 < factor < float("inf") for factor in factors.values()):
+            raise DataError(f"{path}: levels of {entry['model']} on {entry['system']} must be above 0")
+    return found
+
+
+def fitted(name: str) -> dict[str, Any]:
+    """What a fit left beside its constants, section `fit` of a file; empty where there is none."""
+    return _read(constants_file(name)).get("fit") or {}
 
 
 def _pick(path: Path, key: str, entry: dict[str, Any], backend: str) -> Any:
@@ -184,7 +215,8 @@ def _read(path: Path) -> dict[str, Any]:
         return values
     base = _read(constants_file(values["base"]))
     sections = {name: {**base[name], **values.get(name, {})} for name in SECTIONS}
-    return {"formulas": base.get("formulas", "steady_state"), **values, **sections}
+    kept = {name: base[name] for name in ("formulas", "fit", "levels") if name in base}
+    return {**kept, **values, **sections}
 
 
 @functools.cache

@@ -192,9 +192,10 @@ def closed_loop_estimate(
     first_ms = placed * burst_ms + (1.0 - placed) * (steady_ms + held_ms / placed / 2.0)
     ttft_ms = constants.request_ms + (1.0 - first_wave) * later_ms + first_wave * first_ms
 
+    idle_ms = jnp.maximum(constants.request_ms + later_ms - ttft_ms, 0.0)
+    ttft_ms, tpot_ms = constants.ttft_level * ttft_ms, constants.tpot_level * tpot_ms
     latency_ms = ttft_ms + follow_up * tpot_ms
-    away_ms = latency_ms + jnp.maximum(constants.request_ms + later_ms - ttft_ms, 0.0)
-    seq_per_s = MS_PER_S * jnp.asarray(loop.concurrency) / away_ms
+    seq_per_s = MS_PER_S * jnp.asarray(loop.concurrency) / (latency_ms + idle_ms)
     return LoopEstimate(
         ttft_ms=ttft_ms,
         tpot_ms=jnp.where(follow_up > 0, tpot_ms, jnp.nan),

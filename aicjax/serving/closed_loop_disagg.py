@@ -111,6 +111,7 @@ def disagg_loop_estimate(
     queue_ms = (1.0 - first_wave) * wait_ms + first_wave * burst_ms
     ttft_ms = jnp.asarray(constants.disagg_request_ms + work.handover_ms + prompt_ms + queue_ms)
 
+    ttft_ms, tpot_ms = constants.ttft_level * ttft_ms, constants.tpot_level * tpot_ms
     latency_ms = ttft_ms + follow_up * tpot_ms
     seq_per_s = MS_PER_S * concurrency / (latency_ms + jnp.maximum(wait_ms - queue_ms, 0.0))
     return DisaggLoopEstimate(
