@@ -101,7 +101,7 @@ def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndar
     ends = []
     for rank in (rank_up, rank_down):
         tail = measured & (rank <= TAIL) & (latency_ms > 0) & (sol_ms > 0)
-        ends.append(_masked_median(np.divide(sol_ms, latency_ms, out=np.full(latency_ms.shape, np.nan), where=tail)))
+        ends.append(masked_median(np.divide(sol_ms, latency_ms, out=np.full(latency_ms.shape, np.nan), where=tail)))
     filled = np.ones(latency_ms.shape)
     for row in np.flatnonzero(measured.any(-1)):
         own = measured[row]
@@ -118,7 +118,7 @@ def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndar
     )
 
 
-def _masked_median(values: np.ndarray) -> np.ndarray:
+def masked_median(values: np.ndarray) -> np.ndarray:
     """Median of the finite entries of each row; NaN where there is none."""
     if values.shape[-1] == 0:
         return np.full(values.shape[:-1], np.nan)

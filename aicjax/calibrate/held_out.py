@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Points of measured lines left out one by one and predicted from the rest of their line, in closed form.
+
+A line is the last axis of an array: latencies on shared ascending knots, NaN where nothing was measured. Leaving out
+an interior point of an interpolant that is local changes nothing but its two neighbours, so that one gather predicts
+every point of every line at once.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from aicjax.interp.axis import NO_KEY, neighbour_keys
+from aicjax.interp.curve import masked_median
+
+TILE_TOKENS = 128  # rows of a matrix product that one thread block computes
+
+
+class Rule(NamedTuple):
+    """An interpolant between two points: linear in transformed coordinates.
+
+    Attributes:
+        place: Transform of the knots.
+        value: Transform of (latency, roofline).
+        latency: Its inverse, of (value, roofline).
+        monotone: Whether the cubic through four points that keeps their order replaces the straight line.
+    """
+
+    place: Callable[[np.ndarray], np.ndarray]
+    value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    latency: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    monotone: bool = False
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _tiles(tokens: np.ndarray) -> np.ndarray:
+    return np.ceil(tokens / TILE_TOKENS)
+
+
+def _log(x: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(x, np.finfo(np.float64).tiny))
+
+
+RULES = {
+    "latency": Rule(_same, lambda t, sol: t, lambda y, sol: y),
+    "sqrt_latency": Rule(_same, lambda t, sol: np.sqrt(t), lambda y, sol: y**2),
+    "utilization": Rule(_same, lambda t, sol: sol / t, lambda y, sol: sol / y),
+    "log_utilization": Rule(np.log, lambda t, sol: _log(sol / t), lambda y, sol: sol / np.exp(y)),
+    "log_latency": Rule(np.log, lambda t, sol: _log(t), lambda y, sol: np.exp(y)),
+    "pchip": Rule(np.log, lambda t, sol: _log(t), lambda y, sol: np.exp(y), monotone=True),
+    "tiles": Rule(_tiles, lambda t, sol: t, lambda y, sol: y),
+}
+
+
+class Neighbours(NamedTuple):
+    """Positions of each knot's nearest measured ones on its line, itself left out; `NO_KEY` where there is none.
+
+    Attributes:
+        below, above: The nearest on either side [..., knot].
+    """
+
+    below: np.ndarray
+    above: np.ndarray
+
+    @property
+    def inside(self) -> np.ndarray:
+        """Whether the rest of the line encloses the knot [..., knot]."""
+        return (self.below != NO_KEY) & (self.above != NO_KEY)
+
+    def beyond(self) -> "Neighbours":
+        """The neighbours of the neighbours [..., knot]."""
+        return Neighbours(take(self.below, self.below, NO_KEY), take(self.above, self.above, NO_KEY))
+
+
+def neighbours(measured: np.ndarray) -> Neighbours:
+    """Neighbours of every knot of every line, from which knots were measured, bool [..., knot]."""
+    lower, upper = neighbour_keys(measured)
+    return Neighbours(lower[..., :-1], upper[..., 1:])
+
+
+def take(values: np.ndarray, at: np.ndarray, none: float = np.nan) -> np.ndarray:
+    """Values at positions of the last axis [..., knot]; `none` where the position is `NO_KEY`."""
+    return np.where(at == NO_KEY, none, np.take_along_axis(values, np.maximum(at, 0), -1))
+
+
+def between(rule: Rule, knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray, near: Neighbours) -> np.ndarray:
+    """Latency of each knot from its neighbours alone [..., knot]; NaN where they do not enclose it.
+
+    Args:
+        rule: The interpolant.
+        knots: Coordinates, ascending [knot].
+        latency_ms: Latency, NaN where there is none [..., knot].
+        sol_ms: Roofline [..., knot].
+        near: Neighbours of each knot, all with a latency or NaN in the answer.
+    """
+    place = np.broadcast_to(rule.place(knots), near.below.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = rule.value(latency_ms, sol_ms)
+        if rule.monotone:
+            return rule.latency(_cubic(place, value, near), sol_ms)
+        x0, x1, y0, y1 = (
+            take(place, near.below),
+            take(place, near.above),
+            take(value, near.below),
+            take(value, near.above),
+        )
+        share = np.where(x1 > x0, (place - x0) / (x1 - x0), 1.0)
+        return rule.latency(y0 + (y1 - y0) * share, sol_ms)
+
+
+def _cubic(place: np.ndarray, value: np.ndarray, near: Neighbours) -> np.ndarray:
+    """Monotone cubic (Fritsch and Carlson) through two points on either side of each knot."""
+    far = near.beyond()
+    x = [take(place, at) for at in (far.below, near.below, near.above, far.above)]
+    y = [take(value, at) for at in (far.below, near.below, near.above, far.above)]
+    width = [b - a for a, b in pairwise(x)]
+    slope = [(b - a) / w for (a, b), w in zip(pairwise(y), width, strict=True)]
+    at_start, at_end = _slope(slope[0], slope[1], width[0], width[1]), _slope(slope[1], slope[2], width[1], width[2])
+    at_start, at_end = np.where(np.isnan(at_start), slope[1], at_start), np.where(np.isnan(at_end), slope[1], at_end)
+    t = (place - x[1]) / width[1]
+    start, end = (1 + 2 * t) * (1 - t) ** 2, t**2 * (3 - 2 * t)
+    return start * y[1] + end * y[2] + width[1] * (t * (1 - t) ** 2 * at_start - t**2 * (1 - t) * at_end)
+
+
+def _slope(left: np.ndarray, right: np.ndarray, width_left: np.ndarray, width_right: np.ndarray) -> np.ndarray:
+    """Slope at a knot: the weighted harmonic mean of those on either side, zero where they differ in sign."""
+    first, second = 2 * width_right + width_left, width_right + 2 * width_left
+    mean = (first + second) / (first / left + second / right)
+    return np.where(np.isnan(left) | np.isnan(right), np.nan, np.where(left * right > 0, mean, 0.0))
+
+
+def held_ends(latency_ms: np.ndarray, sol_ms: np.ndarray, tail: int) -> np.ndarray:
+    """Latency of the first and the last point of each line at the median utilisation of the next `tail` points.
+
+    Args:
+        latency_ms, sol_ms: Latency, NaN where not measured, and roofline [..., knot].
+        tail: Points at an end of the rest of a line whose utilisation holds beyond it.
+
+    Returns:
+        Prediction at the two end points of lines of two points or more, NaN elsewhere [..., knot].
+    """
+    measured = np.isfinite(latency_ms)
+    up = np.cumsum(measured, -1)
+    down = up[..., -1:] - up + 1
+    usable = measured & (latency_ms > 0) & (sol_ms > 0)
+    utilization = np.divide(sol_ms, latency_ms, out=np.full(latency_ms.shape, np.nan), where=usable)
+    held = np.full(latency_ms.shape, np.nan)
+    for rank in (up, down):
+        next_ones = measured & (rank > 1) & (rank <= tail + 1)
+        ends = measured & (rank == 1) & next_ones.any(-1, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            middle = masked_median(np.where(next_ones, utilization, np.nan))[..., None]
+            held = np.where(ends, sol_ms / middle, held)
+    return held
