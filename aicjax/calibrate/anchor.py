@@ -5,14 +5,13 @@ One measured point of a curve says something of its other loads, and something o
 much is learned from servers measured before (`spread`): a level moves by the share of an error that usually is a level.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from aicjax.calibrate.levels import Components, Nesting, Residuals
+from aicjax.calibrate.levels import Nesting, Residuals
 from aicjax.calibrate.measurements import LAYOUT_COLUMNS, Flags, Floats, Ints, Measurements
-from aicjax.calibrate.spread import Spread, left_over, spread
+from aicjax.calibrate.spread import Spread, left_over, of_kinds, spread
 
 CURVE_COLUMNS = (  # what rows of one curve share: everything but the load
     *("model_path", "model_family", "system", "backend", "backend_version", "image", "source", "precision", "mode"),
@@ -132,13 +131,6 @@ def corrected(corpus: Corpus, ttft_ms: Floats, tpot_ms: Floats, found: Spread, *
         log_times = np.log(np.stack([ttft_ms, tpot_ms], 1)) + level
     tails = found.anchored_tails if with_anchor else found.tails
     return Corrected(log_times, left, np.broadcast_to(tails, (len(left), *tails.shape)))
-
-
-def of_kinds(found: Spread, kinds: Sequence[str]) -> Components:
-    """Variances of the named kinds; of one that was not measured the mean of all [kind, 2, 2]."""
-    at = [found.kinds.index(kind) if kind in found.kinds else -1 for kind in kinds]
-    padded = (np.concatenate([values, values.mean(0, keepdims=True)]) for values in found.components)
-    return Components(*(values[at] for values in padded))
 
 
 def by_fold(corpus: Corpus, ttft_ms: Floats, tpot_ms: Floats, fold: Ints) -> tuple[Corrected, Corrected]:

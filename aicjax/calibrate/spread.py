@@ -126,6 +126,13 @@ def tails(residuals: Residuals, nesting: Nesting, found: Components, known: Flag
     )
 
 
+def of_kinds(found: Spread, kinds: Sequence[str]) -> Components:
+    """Variances of the named kinds; of one that was not measured the mean of all [kind, 2, 2]."""
+    at = [found.kinds.index(kind) if kind in found.kinds else -1 for kind in kinds]
+    padded = (np.concatenate([values, values.mean(0, keepdims=True)]) for values in found.components)
+    return Components(*(values[at] for values in padded))
+
+
 def weighted_quantiles(values: Floats, weight: Floats, shares: Sequence[float]) -> Floats:
     """Quantiles of values that count by weight, linear between them."""
     order = np.argsort(values, kind="stable")

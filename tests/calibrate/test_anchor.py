@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from aicjax.calibrate import score
-from aicjax.calibrate.anchor import Corpus, Corrected, by_fold, corrected, middle_loads, of_kinds
+from aicjax.calibrate.anchor import Corpus, Corrected, by_fold, corrected, middle_loads
 from aicjax.calibrate.levels import Components
 from aicjax.calibrate.measurements import Measurements, read_measurements
-from aicjax.calibrate.spread import NORMAL, Spread
+from aicjax.calibrate.spread import NORMAL, Spread, of_kinds
 
 ROWS = read_measurements()
 FAMILIES, CURVES, LOADS = 24, 5, 5
