@@ -65,8 +65,8 @@ class AggPlan:
 
     @property
     def repeats(self) -> NDArray[np.bool_]:
-        """Points of a grid whose budget amounts to the same as a smaller one of the grid."""
-        kind, ctx_tokens = self.budget_class[0], self.ctx_tokens[0]
+        """Points of a grid [..., ctx] whose budget amounts to the same as a smaller one of the grid."""
+        kind, ctx_tokens = (values.reshape(-1, values.shape[-1])[0] for values in (self.budget_class, self.ctx_tokens))
         order = np.argsort(ctx_tokens, kind="stable")
         least = np.zeros(kind.shape, bool)
         least[order[np.unique(kind[order], return_index=True)[1]]] = True
