@@ -183,6 +183,7 @@ def command(
         ),
     ] = None,
     explain: options.Explain = False,
+    no_interval: options.NoInterval = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
@@ -190,6 +191,7 @@ def command(
     given = options.given(ctx)
     sections = _sections(given.pop("detail", "memory"))
     output = {name: given.pop(flag, False) for name, flag in _OUTPUT.items()}
+    output["interval"] = not given.pop("no_interval", False)
     if afd_combined_with_pd is False:
         given["afd_combined_with_pd"] = False
     if given.pop("boundary_on_ffn", False):

@@ -236,6 +236,9 @@ Explain = Annotated[
     bool,
     switch("--explain", panel=_OUTPUT, text="Say which assumptions move the answer, and by how much."),
 ]
+NoInterval = Annotated[
+    bool, switch("--no-interval", panel=_OUTPUT, text="Leave out the ranges of figures and their probabilities.")
+]
 TopN = Annotated[
     str | None, flag("--top-n", panel=_OUTPUT, default="5", text="Configurations to report per experiment.")
 ]

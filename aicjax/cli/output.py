@@ -20,6 +20,7 @@ class Output:
         quiet: One line, the best configuration.
         no_color: No colour.
         explain: Whether to say which assumptions move the rows.
+        interval: Whether to give the ranges of figures.
         save_dir: Where result files go; None writes none.
     """
 
@@ -27,13 +28,14 @@ class Output:
     quiet: bool
     no_color: bool
     explain: bool
+    interval: bool
     save_dir: Path | None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> "Output":
         """Takes the output flags out of the given flags; what stays is the request."""
         flags = {name: given.pop(name, False) for name in ("json", "quiet", "no_color", "explain")}
-        return cls(**flags, save_dir=given.pop("save_dir", None))
+        return cls(**flags, interval=not given.pop("no_interval", False), save_dir=given.pop("save_dir", None))
 
 
 def present(request: "SearchRequest", output: Output) -> None:
@@ -52,12 +54,17 @@ def present(request: "SearchRequest", output: Output) -> None:
         result = search(request)
     error = summary.failure(result)
     if output.json:
-        print(json.dumps(result_json.as_dict(result, explain=output.explain), indent=2, allow_nan=False))
+        print(
+            json.dumps(
+                result_json.as_dict(result, explain=output.explain, interval=output.interval), indent=2, allow_nan=False
+            )
+        )
     elif output.quiet:
         if error is None:
             print(summary.headline(result))
     elif result.winner is not None:
-        result_text.print_result(result, stdout_console(plain=output.no_color), explain=output.explain)
+        console = stdout_console(plain=output.no_color)
+        result_text.print_result(result, console, explain=output.explain, interval=output.interval)
     if output.save_dir is not None:
         folder = save(result, output.save_dir)
         print(f"saved in {folder}", file=sys.stderr)

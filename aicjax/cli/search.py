@@ -106,6 +106,7 @@ def command(
     kv_transfer_gb_per_s: options.KvTransfer = None,
     top_n: options.TopN = None,
     explain: options.Explain = False,
+    no_interval: options.NoInterval = False,
     save_dir: options.SaveDir = None,
     json: options.Json = False,
     quiet: options.Quiet = False,

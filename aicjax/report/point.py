@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aicjax.explore.result import Sensitivity
-from aicjax.report import phrases, sensitivity
+from aicjax.report import phrases, ranges, sensitivity
 from aicjax.report.console import print_lines, stdout_console
 from aicjax.report.result_json import step_dict
 
@@ -23,7 +23,13 @@ SECTIONS = ("summary", "memory", "time", "source")
 
 
 def print_point(
-    result: "EstimateResult", *, sections: Sequence[str], as_json: bool, plain: bool, explain: bool = False
+    result: "EstimateResult",
+    *,
+    sections: Sequence[str],
+    as_json: bool,
+    plain: bool,
+    explain: bool = False,
+    interval: bool = True,
 ) -> None:
     """Prints an estimate.
 
@@ -33,16 +39,20 @@ def print_point(
         as_json: Whether to print one JSON object with everything instead.
         plain: Whether to leave out colours.
         explain: Whether to say which assumptions move the estimate.
+        interval: Whether to give the ranges of figures, where the constants in force have them.
     """
+    known = ranges.of_point(result.request, result.row, result.steps) if interval else None
     if as_json:
         moves = {"sensitivities": sensitivity.as_dicts(_moves(result))} if explain else {}
-        print(json.dumps(as_dict(result) | moves, indent=2, allow_nan=False))
+        sure = {"ranges": None if known is None else dataclasses.asdict(known)}
+        print(json.dumps(as_dict(result) | sure | moves, indent=2, allow_nan=False))
         return
     console = stdout_console(plain=plain)
     parts = {"summary": _summary, "memory": _memory, "time": _times, "source": _sources}
     for name in SECTIONS:
         if name in sections:
             parts[name](result, console)
+            print_lines(console, ranges.lines(known) if name == "summary" else ())
     if explain:
         print_lines(console, sensitivity.lines(_moves(result)))
 

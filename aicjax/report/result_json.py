@@ -10,24 +10,25 @@ from aicjax.report import grid_gain, manifest, sensitivity, summary
 from aicjax.report.rows import reported
 
 
-def as_dict(result: SearchResult, *, explain: bool = False) -> dict[str, Any]:
+def as_dict(result: SearchResult, *, explain: bool = False, interval: bool = True) -> dict[str, Any]:
     """The result as plain Python values: the manifest of the run, and every experiment with its rows.
 
     A row has its place and the figures of the printed table, `columns` as in the CSV file, and `explanation`: memory,
-    what limits it, and the next larger batch with the reason against it. With `explain`, `sensitivities` too.
+    what limits it, and the next larger batch with the reason against it. With `explain`, `sensitivities` too; with
+    `interval`, `ranges` of its figures where the constants in force have them.
     """
     return {
         **manifest.of_result(result),
         "grid_gain": grid_gain.as_dict(result.grid_gain),
-        "experiments": {name: _experiment(task, result, explain) for name, task in result.tasks.items()},
+        "experiments": {name: _experiment(task, result, explain, interval) for name, task in result.tasks.items()},
         "errors": {name: str(error) for name, error in result.errors.items()},
     }
 
 
-def _experiment(task: TaskResult, result: SearchResult, explain: bool) -> dict[str, Any]:
+def _experiment(task: TaskResult, result: SearchResult, explain: bool, interval: bool) -> dict[str, Any]:
     inclusive = result.request.inclusive_tpot
     columns = list(frames.rows(reported(task.best, inclusive_tpot=inclusive)))
-    rows = summary.top_rows(task, result.request)
+    rows = summary.top_rows(task, result.request, interval=interval)
     return {
         "serving_mode": task.serving_mode,
         "backend": task.backend,

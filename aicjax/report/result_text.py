@@ -6,7 +6,7 @@ from rich.console import Console
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.result import SearchResult, TaskResult
-from aicjax.report import grid_gain, pareto, sensitivity, summary
+from aicjax.report import grid_gain, pareto, ranges, sensitivity, summary
 from aicjax.report.console import print_lines
 from aicjax.report.pareto import Curve
 from aicjax.report.table import print_top
@@ -15,16 +15,24 @@ PLOT_HEIGHT = 14
 PLOT_MAX_WIDTH = 100
 
 
-def print_result(result: SearchResult, console: Console, *, explain: bool = False) -> None:
+def print_result(result: SearchResult, console: Console, *, explain: bool = False, interval: bool = True) -> None:
     """Prints what was asked, the answer with its reasons, the Pareto fronts and the top list of every experiment.
 
     Args:
         result: The result.
         console: Where to.
         explain: Whether to say which assumptions move the answer.
+        interval: Whether to print the ranges of figures, where the constants in force have them.
     """
     print_lines(console, [*summary.question(result), "", *summary.answer(result)])
     winner = result.winner
+    tables = {
+        name: summary.top_rows(task, result.request, interval=interval)
+        for name, task in result.tasks.items()
+        if frames.length(task.best)
+    }
+    if result.chosen in tables:
+        print_lines(console, ranges.lines(tables[result.chosen][0].ranges))
     if winner is not None and winner.explain is not None:
         print_lines(console, [*summary.reasons(winner.explain(0)), *summary.corrections(winner)])
     print_lines(console, grid_gain.lines(result))
@@ -32,10 +40,9 @@ def print_result(result: SearchResult, console: Console, *, explain: bool = Fals
         moves = winner.sensitivities
         print_lines(console, (f"  {line}" for line in sensitivity.lines(None if moves is None else moves(0))))
     print_lines(console, ["", *fronts(result, min(console.width, PLOT_MAX_WIDTH)), ""])
-    for task in result.tasks.values():
-        if frames.length(task.best):
-            rows = summary.top_rows(task, result.request)
-            print_top(console, title(task, result), rows, with_backend=task.backend == "auto")
+    for name, rows in tables.items():
+        task = result.tasks[name]
+        print_top(console, title(task, result), rows, with_backend=task.backend == "auto")
     reasons = {name: str(error).removeprefix(f"{name}: ") for name, error in result.errors.items()}
     print_lines(console, (f"{name}, no configuration: {reason}" for name, reason in reasons.items()))
 

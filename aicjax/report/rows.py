@@ -11,6 +11,7 @@ from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER, DECIMALS
 from aicjax.explore.frame import Frame
 from aicjax.explore.result import Explanation
+from aicjax.report.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Row:
         workers: What a replica consists of.
         binding: What keeps it from a larger batch; None where that is not known.
         provenance: How the least certain of its operators was obtained; None where that is not known.
+        ranges: How sure its figures are; None where that is not known, or not asked for.
     """
 
     rank: int
@@ -71,6 +73,7 @@ class Row:
     workers: tuple[Worker, ...]
     binding: str | None = None
     provenance: str | None = None
+    ranges: Ranges | None = None
 
 
 def reported(frame: Frame, *, inclusive_tpot: bool) -> Frame:

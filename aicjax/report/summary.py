@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answer of a search in a few lines: what was asked, what is best, by how much, and what holds it back."""
 
+import dataclasses
+
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, SearchResult, TaskResult
-from aicjax.report import phrases
+from aicjax.report import phrases, ranges
 from aicjax.report.rows import Row, reported, rows
 
 
@@ -13,9 +15,13 @@ def budget(request: SearchRequest) -> int | None:
     return request.total_gpus
 
 
-def top_rows(task: TaskResult, request: SearchRequest) -> list[Row]:
-    """The top rows of an experiment as they are shown."""
-    return rows(reported(task.best, inclusive_tpot=request.inclusive_tpot), budget(request), task.explain)
+def top_rows(task: TaskResult, request: SearchRequest, *, interval: bool = False) -> list[Row]:
+    """The top rows of an experiment as they are shown; with `interval`, with the ranges of their figures."""
+    shown = rows(reported(task.best, inclusive_tpot=request.inclusive_tpot), budget(request), task.explain)
+    if not interval:
+        return shown
+    known = ranges.of_task(task, request)
+    return [dataclasses.replace(row, ranges=of_row) for row, of_row in zip(shown, known, strict=True)]
 
 
 def question(result: SearchResult) -> list[str]:

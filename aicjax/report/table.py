@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from aicjax.report.phrases import describe
+from aicjax.report.ranges import cell
 from aicjax.report.rows import Row
 
 
@@ -23,6 +24,10 @@ class Column(NamedTuple):
 
 def _optional(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 def _gib(value: float | None) -> str:
@@ -40,10 +45,18 @@ _COMMON = (
     Column("in\nflight", lambda row: str(row.concurrency)),
     Column("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),
 )
+_RANGES = {  # what a column gets beside it where rows have ranges
+    "TTFT\nms": Column("TTFT\n80 %", lambda row: cell(row.ranges and row.ranges.ttft_ms)),
+    "TPOT\nms": Column("TPOT\n80 %", lambda row: cell(row.ranges and row.ranges.tpot_ms)),
+    "total\nms": Column("meets\nlimits", lambda row: _share(row.ranges and row.ranges.limits_met)),
+}
 _MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(_gib(worker.memory_gib) for worker in row.workers))
 _BINDING = Column("held back\nby", lambda row: row.binding or "-", "left")
 _PROVENANCE = Column("least sure\nsource", lambda row: row.provenance or "-", "left")
-_DROPPED_FIRST = ("least sure\nsource", "held back\nby", "total\nms", "GiB\n/GPU", "in\nflight", "req/s")
+_DROPPED_FIRST = (
+    *("least sure\nsource", "held back\nby", "total\nms", "GiB\n/GPU", "in\nflight", "req/s"),
+    *("meets\nlimits", "TTFT\n80 %", "TPOT\n80 %"),
+)
 _UNLIMITED = 10_000
 
 
@@ -81,7 +94,8 @@ def print_fitted(
 
 
 def _columns(first: Row, with_backend: bool) -> list[Column]:
-    columns = list(_COMMON)
+    known = _RANGES if first.ranges else {}
+    columns = [each for column in _COMMON for each in (column, known.get(column.header)) if each]
     if with_backend:
         columns.append(Column("engine", lambda row: row.backend, "left"))
     for position, worker in enumerate(first.workers):

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How sure the figures of a configuration are: ranges of its times and throughput, and what follows from them.
+
+Where the constants in force were fitted to measured servers, their file says how far unseen servers were from
+predictions. Other constants say nothing of that, and neither does a report.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aicjax.constants import fitted
+from aicjax.explore import frame as frames
+from aicjax.explore.columns import CLUSTER
+from aicjax.explore.request import EstimateRequest, SearchRequest
+from aicjax.explore.result import StepTimes, TaskResult
+
+Quantiles = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """10 %, 50 % and 90 % quantiles of the figures of one configuration, and probabilities.
+
+    Attributes:
+        ttft_ms, tpot_ms, request_latency_ms: Times; `tpot_ms` is None for a single output token.
+        tokens_per_s_per_gpu: Throughput of the GPU budget.
+        limits_met: Probability that all limits of the request are met; None where it has none.
+        best_is_better: Probability that the first row of the list has more throughput; None for itself.
+    """
+
+    ttft_ms: Quantiles
+    tpot_ms: Quantiles | None
+    request_latency_ms: Quantiles
+    tokens_per_s_per_gpu: Quantiles
+    limits_met: float | None
+    best_is_better: float | None
+
+
+def of_task(task: TaskResult, request: SearchRequest) -> list[Ranges | None]:
+    """Ranges of the top rows of an experiment; None where nothing is known of its errors."""
+    records = list(frames.rows(task.best))
+    if not records or task.serving_mode not in _MODES:
+        return [None] * len(records)
+    steps = [task.explain(position).steps if task.explain else () for position in range(len(records))]
+    latency = request.request_latency
+    limits = {"ttft_ms": request.ttft, "tpot_ms": request.tpot if latency is None else None, "latency_ms": latency}
+    return _ranges(request, records, steps, task.serving_mode, limits)
+
+
+def of_point(request: EstimateRequest, row: Mapping[str, Any], steps: Sequence[StepTimes]) -> Ranges | None:
+    """Ranges of one estimate; None where nothing is known of its errors."""
+    return _ranges(request, [row], [steps], request.mode, {})[0] if request.mode in _MODES else None
+
+
+_MODES = ("agg", "disagg")
+_PREFILL, _DECODE = ("prefill", "mixed step"), ("decode step", "mixed step")  # whose operators are in TTFT, in TPOT
+
+
+def _ranges(
+    request: SearchRequest | EstimateRequest,
+    records: Sequence[Mapping[str, Any]],
+    steps: Sequence[Sequence[StepTimes]],
+    mode: str,
+    limits: Mapping[str, float | None],
+) -> list[Ranges | None]:
+    stored = fitted(request.constants_name).get("spread")
+    if stored is None:
+        return [None] * len(records)
+    from aicjax.calibrate import interval
+    from aicjax.calibrate.spread import from_plain, of_kinds
+
+    spread = from_plain(stored)
+    backends = [str(record["backend" if "backend" in record else "(d)backend"]) for record in records]
+    components = of_kinds(spread, [f"{backend}/{mode}" for backend in backends])
+    tables = np.zeros((len(records), 2, 2))
+    for position, of_row in enumerate(steps):
+        for quantity, names in enumerate((_PREFILL, _DECODE)):
+            tables[position, quantity, quantity] = _table_variance(of_row, names)
+    nothing = np.zeros_like(tables)
+    errors = interval.parts(components, tables, nothing, nothing)
+    sets = np.unique(backends, return_inverse=True)[1]
+    times_ms = np.array([[record["ttft"], record["tpot"]] for record in records], float)
+    osl = np.array([record["osl"] for record in records], float)
+    drawn_ms = interval.drawn_times_ms(times_ms, interval.draws(errors, spread.tails, sets))
+    rate = np.array([record.get(CLUSTER) or record["tokens/s/gpu"] for record in records], float)
+    latency_ms = interval.request_latency_ms(drawn_ms, osl)
+    figure = rate * interval.request_latency_ms(times_ms, osl) / latency_ms
+    stated = {name: value for name, value in limits.items() if value is not None}
+    met = interval.probability_met(drawn_ms, osl, **stated)
+    better = interval.probability_first_is_best(figure)
+    quantiles = interval.time_range(times_ms, errors, spread.tails)
+    latency, throughput = (np.quantile(values, interval.QUANTILES, axis=0) for values in (latency_ms, figure))
+    return [
+        Ranges(
+            ttft_ms=_triple(quantiles[:, row, 0]),
+            tpot_ms=_triple(quantiles[:, row, 1]) if osl[row] > 1 else None,
+            request_latency_ms=_triple(latency[:, row]),
+            tokens_per_s_per_gpu=_triple(throughput[:, row]),
+            limits_met=float(met[row]) if stated else None,
+            best_is_better=float(better[row]) if row else None,
+        )
+        for row in range(len(records))
+    ]
+
+
+def _table_variance(steps: Sequence[StepTimes], names: Sequence[str]) -> float:
+    """Variance of the logarithm of the time of some steps, by how their operators were obtained."""
+    from aicjax.calibrate.interval import table_covariance
+    from aicjax.calibrate.operator_spread import ALL, spread_of
+
+    chosen = [step for step in steps if step.step.endswith(tuple(names))]
+    latency_ms = np.array([value for step in chosen for value in step.latency_ms])
+    if not latency_ms.sum() > 0:
+        return 0.0
+    known = [spread_of(ALL, code) for step in chosen for code in step.provenance]
+    deviation, common = (
+        np.array([getattr(spread, name) if spread else 0.0 for spread in known]) for name in ("robust_sd", "table_sd")
+    )
+    return float(table_covariance(latency_ms / latency_ms.sum(), deviation, np.minimum(common, deviation)))
+
+
+def _triple(values: np.ndarray) -> Quantiles:
+    low, middle, high = values.tolist()
+    return low, middle, high
+
+
+def cell(quantiles: Quantiles | None) -> str:
+    """The range of a figure as `8.1 - 12.5`; `-` without one."""
+    if quantiles is None:
+        return "-"
+    low, high = quantiles[0], quantiles[2]
+    digits = max(0, 2 - int(np.floor(np.log10(max(high, 1e-9)))))
+    return f"{low:.{digits}f} - {high:.{digits}f}"
+
+
+def lines(ranges: Ranges | None) -> list[str]:
+    """The ranges of the best row in words; nothing without ranges."""
+    if ranges is None:
+        return []
+    tpot = "" if ranges.tpot_ms is None else f", TPOT {cell(ranges.tpot_ms)} ms"
+    met = "" if ranges.limits_met is None else f"; within the limits with {ranges.limits_met:.0%}"
+    figures = f"TTFT {cell(ranges.ttft_ms)} ms{tpot}, {cell(ranges.tokens_per_s_per_gpu)} tokens/s/gpu"
+    return [f"  in 8 of 10 cases {figures}{met}"]
