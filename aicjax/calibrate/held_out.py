@@ -157,3 +157,31 @@ def held_ends(latency_ms: np.ndarray, sol_ms: np.ndarray, tail: int) -> np.ndarr
             middle = masked_median(np.where(next_ones, utilization, np.nan))[..., None]
             held = np.where(ends, sol_ms / middle, held)
     return held
+
+
+def straight_ends(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray | None) -> np.ndarray:
+    """Latency of the last point of each curve along the line of the last octave of the rest.
+
+    Args:
+        knots: Coordinates, ascending [knot].
+        latency_ms: Latency, NaN where not measured [curve, knot].
+        sol_ms: Roofline, whose own line bounds the slope from below [curve, knot]; None for no bound.
+
+    Returns:
+        Prediction at the last point of curves of three points or more, NaN elsewhere [curve, knot].
+    """
+    measured = np.isfinite(latency_ms)
+    near = neighbours(measured)
+    ends = measured & (near.above == NO_KEY) & (near.beyond().below != NO_KEY)
+    row, last = np.nonzero(ends)
+    at = near.below[row, last]
+    half = neighbour_keys(measured)[0][row, np.searchsorted(knots, knots[at] / 2, side="right")]
+    start = np.where(half == NO_KEY, measured.argmax(-1)[row], half)
+
+    def slope(values: np.ndarray) -> np.ndarray:
+        return np.maximum((values[row, at] - values[row, start]) / (knots[at] - knots[start]), 0.0)
+
+    steepest = slope(latency_ms) if sol_ms is None else np.maximum(slope(latency_ms), slope(sol_ms))
+    predicted = np.full(latency_ms.shape, np.nan)
+    predicted[row, last] = latency_ms[row, at] + steepest * (knots[last] - knots[at])
+    return predicted

@@ -1,28 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole curves of a table left out and predicted from the other curves, in closed form.
 
-A curve lends its utilisation at the same tokens. Rules are those of `interp.sites`: the mean of the nearest four
-shapes, or the fit through more of them; and that of estimates, the one nearest shape.
+A curve lends its utilisation at the same tokens, by the rules of `interp.sites`.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
-from aicjax.calibrate.held_out import take
 from aicjax.calibrate.measured_curves import CurveTable
-from aicjax.interp.axis import NO_KEY, neighbour_keys
-from aicjax.interp.sites import GATE_OCTAVES, NEIGHBOURS
+from aicjax.interp.curve import spanned_latency
+from aicjax.interp.sites import FIT_NEIGHBOURS, GATE_OCTAVES, NEIGHBOURS, plane_weights
 
 FAR = np.inf
-
-
-def spanned_latency(knots: np.ndarray, latency_ms: np.ndarray) -> np.ndarray:
-    """Latency of each curve at all shared knots within its range, linear between its own; NaN beyond [curve, knot]."""
-    lower, upper = neighbour_keys(np.isfinite(latency_ms))
-    lower, upper = lower[..., 1:], upper[..., :-1]  # at or below, and at or above, each knot
-    first, second = take(latency_ms, lower), take(latency_ms, upper)
-    low, high = knots[np.maximum(lower, 0)], knots[np.maximum(upper, 0)]
-    share = np.where(upper > lower, (knots - low) / np.where(upper > lower, high - low, 1.0), 0.0)
-    return np.where((lower == NO_KEY) | (upper == NO_KEY), np.nan, first + (second - first) * share)
 
 
 def log2_offsets(sites: np.ndarray) -> np.ndarray:
@@ -31,29 +21,55 @@ def log2_offsets(sites: np.ndarray) -> np.ndarray:
     return logs - logs[:, None]
 
 
-def lent_latency(table: CurveTable, without: np.ndarray) -> np.ndarray:
-    """Latency of every curve from the nearest four others that span the same tokens [curve, knot].
+def mean_latency(table: CurveTable, without: np.ndarray) -> np.ndarray:
+    """Latency of every curve at the mean utilisation of the nearest four others [curve, knot]; as `fitted_latency`."""
+
+    def mean(offset: np.ndarray, near: np.ndarray, utilization: np.ndarray) -> np.ndarray:
+        weight = np.where(np.isfinite(near), 1.0 / (near**2 + 1e-12), 0.0)
+        total = weight.sum(1, keepdims=True)
+        return (weight[..., None] * utilization).sum(1) / np.where(total > 0, total, np.nan)
+
+    return _from_nearest(table, without, NEIGHBOURS, mean)
+
+
+def fitted_latency(table: CurveTable, without: np.ndarray) -> np.ndarray:
+    """Latency of every curve by a plane through the utilisations of the nearest sixteen others.
 
     Args:
         table: Curves.
         without: Which curves are left out with each, itself among them, bool [curve, other].
 
     Returns:
-        Prediction at all knots; NaN where no other curve lies within the gate.
+        Prediction at all knots; NaN where no other curve that spans the knot lies within the gate [curve, knot].
     """
+
+    def plane(offset: np.ndarray, near: np.ndarray, utilization: np.ndarray) -> np.ndarray:
+        used = np.isfinite(near)
+        some = used.any(-1)
+        value = np.full((len(near), utilization.shape[-1]), np.nan)
+        offset, used, logs = offset[some], used[some], np.log(utilization[some])
+        fitted = np.einsum("cs,csk->ck", plane_weights(offset, used), np.where(used[..., None], logs, 0.0))
+        low, high = (np.where(used[..., None], logs, bound) for bound in (np.inf, -np.inf))
+        value[some] = np.exp(np.clip(fitted, low.min(1), high.max(1)))
+        return value
+
+    return _from_nearest(table, without, FIT_NEIGHBOURS, plane)
+
+
+def _from_nearest(table: CurveTable, without: np.ndarray, count: int, rule: Callable[..., np.ndarray]) -> np.ndarray:
+    """Prediction by a rule of `(offset, distance, utilisation)` of the nearest curves [curve, neighbour, ...]."""
     latency = spanned_latency(table.knots, table.latency_ms)
     utilization = table.sol_ms / latency
-    distance = np.where(without, FAR, np.sqrt((log2_offsets(table.sites) ** 2).sum(-1)))
+    offset = log2_offsets(table.sites)
+    distance = np.where(without, FAR, np.sqrt((offset**2).sum(-1)))
     predicted = np.full(latency.shape, np.nan)
     patterns, pattern_of = np.unique(np.isfinite(latency), axis=1, return_inverse=True)
     for pattern, spans in enumerate(patterns.T):
         knots = np.flatnonzero(pattern_of.reshape(-1) == pattern)
         away = np.where(spans & (distance <= GATE_OCTAVES), distance, FAR)
-        nearest = np.argsort(away, -1, kind="stable")[:, :NEIGHBOURS]
+        nearest = np.argsort(away, -1, kind="stable")[:, :count]
         near = np.take_along_axis(away, nearest, -1)
-        weight = np.where(np.isfinite(near), 1.0 / (near**2 + 1e-12), 0.0)
-        lent = np.where(weight[..., None] > 0, utilization[:, knots][nearest], 0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (weight[..., None] * lent).sum(1) / weight.sum(1)[:, None]
-            predicted[:, knots] = table.sol_ms[:, knots] / mean
+        lent = np.where(np.isfinite(near)[..., None], utilization[:, knots][nearest], 1.0)
+        places = np.take_along_axis(offset, nearest[..., None], 1)
+        predicted[:, knots] = table.sol_ms[:, knots] / rule(places, near, lent)
     return predicted

@@ -7,7 +7,7 @@ by the rules that operators use. What is left out decides which rule answers:
 - `interior`: one point of a curve or of the innermost axis of a grid, between its neighbours;
 - `row`: all points of one length or batch of a grid, between the neighbouring rows; `plane`: of one head count;
 - `one_sided`: the same where one neighbour alone was measured;
-- `first`, `last`: an end point, row or plane, by the utilisation of what is left;
+- `first`, `last`: an end point, row or plane, by the utilisation or the line of what is left;
 - `site`: a whole matrix shape, from the nearest others.
 """
 
@@ -16,18 +16,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aicjax.calibrate.held_out import RULES, Rule, between, held_ends, neighbours
+from aicjax.calibrate.held_out import RULES, Rule, between, held_ends, neighbours, straight_ends
 from aicjax.calibrate.held_out_grid import blended, edge_points, held
-from aicjax.calibrate.held_out_sites import lent_latency
+from aicjax.calibrate.held_out_sites import fitted_latency, mean_latency
 from aicjax.calibrate.measured_curves import CURVE_FAMILIES, CurveTable, Place, curve_tables
 from aicjax.calibrate.measured_grids import GRID_FAMILIES, GridTable, grid_tables
 from aicjax.hardware import System
 from aicjax.interp.axis import NO_KEY
+from aicjax.interp.curve import TAIL
 
 FAMILIES = (*CURVE_FAMILIES, *GRID_FAMILIES)
 KINDS = ("interior", "row", "plane", "one_sided", "first", "last", "site")
-OWN_RULE = "own"  # the interpolant that operators use
+OWN_RULE = "own"  # what operators do
+REFERENCE_RULE = "reference"  # what AIConfigurator 0.12.0 does where it differs
 SITE_FAMILIES = ("gemm",)
+STRAIGHT_FAMILIES = ("moe", "all_to_all", "expert_compute")  # that go on along the line of the last octave
+ROOFED_FAMILIES = ("moe", "expert_compute")  # of those, the ones whose roofline bounds it
 MOST_EDGES = 96  # points of a slice and axis that are held, spread evenly over all
 
 
@@ -37,7 +41,7 @@ class Errors(NamedTuple):
     Attributes:
         family: Kind of operator.
         kind: What was left out, of `KINDS`.
-        rule: Interpolant, `OWN_RULE` or of `held_out.RULES`.
+        rule: `OWN_RULE`, `REFERENCE_RULE`, or an interpolant of `held_out.RULES`.
         place: Where the table was measured.
         form: Number formats and whatever else the table keys on.
         log_ratio: ln(predicted / measured) of each point [point].
@@ -92,11 +96,21 @@ def _curve_parts(table: CurveTable, rules: Mapping[str, Rule]) -> Iterator[Part]
     near = neighbours(measured)
     for name, rule in {OWN_RULE: RULES["latency"], **rules}.items():
         yield "interior", name, between(rule, table.knots, table.latency_ms, table.sol_ms, near), measured
-    held_latency = held_ends(table.latency_ms, table.sol_ms, table.tail)
-    yield "first", OWN_RULE, held_latency, measured & (near.below == NO_KEY)
-    yield "last", OWN_RULE, held_latency, measured & (near.above == NO_KEY)
+    first, last = measured & (near.below == NO_KEY), measured & (near.above == NO_KEY)
+    held_latency = held_ends(table.latency_ms, table.sol_ms, 1)
+    yield "first", OWN_RULE, held_latency, first
     if table.family in SITE_FAMILIES:
-        yield "site", OWN_RULE, lent_latency(table, np.eye(len(table.sites), dtype=bool)), measured
+        alone = np.eye(len(table.sites), dtype=bool)
+        yield "last", OWN_RULE, held_latency, last
+        yield "last", REFERENCE_RULE, held_ends(table.latency_ms, table.sol_ms, TAIL), last
+        yield "site", OWN_RULE, fitted_latency(table, alone), measured
+        yield "site", REFERENCE_RULE, mean_latency(table, alone), measured
+    elif table.family in STRAIGHT_FAMILIES:
+        roof = table.sol_ms if table.family in ROOFED_FAMILIES else None
+        yield "last", OWN_RULE, straight_ends(table.knots, table.latency_ms, roof), last
+        yield "last", REFERENCE_RULE, held_latency, last
+    else:
+        yield "last", OWN_RULE, held_latency, last
 
 
 def _grid_parts(table: GridTable, rules: Mapping[str, Rule]) -> Iterator[Part]:

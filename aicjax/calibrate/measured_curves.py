@@ -14,15 +14,11 @@ import numpy as np
 from aicjax import quant
 from aicjax._units import MS_PER_S
 from aicjax.hardware import System
-from aicjax.interp.curve import TAIL
 from aicjax.interp.ends import Curve
 from aicjax.ops import comm, exchange_tables, expert_tables, gemm_tables, mla_bmm, moe_tables
 from aicjax.ops.expert_work import ExpertLoad, ExpertShape, host_sol_ms
 from aicjax.ops.mla_roofline import mla_bmm_sol_ms
 from aicjax.tables import available
-
-LAST_POINT = 1  # boundary points that hold a curve whose end alone counts
-
 
 Sol = Callable[[Any, np.ndarray], np.ndarray]  # roofline [ms] of a curve's key at its knots
 
@@ -62,7 +58,6 @@ class CurveTable:
         knots: Tokens or elements, ascending [knot].
         latency_ms: Latency, NaN where not measured [curve, knot].
         sol_ms: Roofline; NaN for exchanges that have none [curve, knot].
-        tail: Points at an end whose median utilisation holds beyond it.
     """
 
     family: str
@@ -73,7 +68,6 @@ class CurveTable:
     knots: np.ndarray
     latency_ms: np.ndarray
     sol_ms: np.ndarray
-    tail: int = LAST_POINT
 
 
 def places(system: System) -> list[Place]:
@@ -119,7 +113,7 @@ def _gemm(place: Place) -> Iterator[CurveTable]:
         sol = gemm_tables.host_sol_ms(place.system, form, table.knots, *(axis[:, None] for axis in table.sites.T))
         knots, sites = table.knots.astype(np.float64), table.sites.astype(np.float64)
         ranks = np.zeros((len(sites), 0))
-        yield CurveTable("gemm", place, form, sites, ranks, knots, table.latency_ms, sol, TAIL)
+        yield CurveTable("gemm", place, form, sites, ranks, knots, table.latency_ms, sol)
 
 
 def _moe(place: Place) -> Iterator[CurveTable]:

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float, Int
 
 from aicjax._results import Provenance
 from aicjax._types import Array
-from aicjax.interp.axis import PAD_KNOT, interval
+from aicjax.interp.axis import NO_KEY, PAD_KNOT, interval, neighbour_keys
 from aicjax.interp.counts import pick
 
-TAIL = 3  # boundary points whose median utilisation holds a token curve beyond its range
+TAIL = 3  # boundary points whose median utilisation holds a token curve beyond its range, as a rule
 
 
 class SizeCurves(eqx.Module):
@@ -22,21 +22,44 @@ class SizeCurves(eqx.Module):
         size: Collected sizes, ascending, padded with `PAD_KNOT` [row, knot].
         latency_ms: Latency there [row, knot].
         count: Collected points of each curve [row]; 0 means that nothing was collected.
+        slope: Growth of latency beyond the last point [row].
     """
 
     size: Float[Array, "row knot"]
     latency_ms: Float[Array, "row knot"]
     count: Int[Array, " row"]
+    slope: Float[Array, " row"]
 
 
-def stack_size_curves(curves: list[tuple[np.ndarray, np.ndarray]], rows: int, knots: int) -> SizeCurves:
-    """Curves `(sizes, latencies)` as one padded array."""
+def stack_size_curves(
+    curves: list[tuple[np.ndarray, np.ndarray]], rows: int, knots: int, *, straight: bool = False
+) -> SizeCurves:
+    """Curves `(sizes, latencies)` as one padded array.
+
+    Args:
+        curves: Sizes, ascending, and latencies of each row.
+        rows, knots: Padded lengths.
+        straight: Whether latency grows on along the line of the last octave, not in proportion to size.
+    """
     size = np.full((rows, knots), PAD_KNOT, np.float32)
     latency = np.zeros((rows, knots), np.float32)
-    count = np.zeros(rows, np.int32)
+    count, slope = np.zeros(rows, np.int32), np.zeros(rows, np.float32)
     for row, (sizes, latencies) in enumerate(curves):
         size[row, : sizes.size], latency[row, : sizes.size], count[row] = sizes, latencies, sizes.size
-    return SizeCurves(size, latency, count)
+        if straight and sizes.size > 1:
+            slope[row] = last_slope(sizes, latencies)
+        elif sizes.size:
+            slope[row] = latencies[-1] / sizes[-1]
+    return SizeCurves(size, latency, count, slope)
+
+
+def last_slope(sizes: np.ndarray, latency_ms: np.ndarray) -> float:
+    """Growth of latency over the last octave of a curve of two points or more, never negative.
+
+    From the greatest size that is at most half the last one, or from the first.
+    """
+    start = max(int(np.searchsorted(sizes, sizes[-1] / 2, side="right")) - 1, 0)
+    return max(float((latency_ms[-1] - latency_ms[start]) / (sizes[-1] - sizes[start])), 0.0)
 
 
 def size_latency(
@@ -44,13 +67,13 @@ def size_latency(
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each row at its own sizes, and how it was obtained.
 
-    Linear between points. Beyond the range the boundary's utilisation holds, so latency grows (and below the
-    smallest size shrinks) in proportion to size. Size 0 has no roofline and no answer.
+    Linear between points. Beyond the last one latency grows along the curve's line; below the first the utilisation
+    holds, so that it shrinks in proportion to size. Size 0 has no roofline and no answer.
     """
-    return jax.vmap(_one_size_curve)(curves.size, curves.latency_ms, curves.count, size)
+    return jax.vmap(_one_size_curve)(curves.size, curves.latency_ms, curves.count, curves.slope, size)
 
 
-def _one_size_curve(knots, latency_ms, count, size):
+def _one_size_curve(knots, latency_ms, count, slope, size):
     at = interval(knots, size)
     low = jnp.clip(at - 1, 0, jnp.maximum(count - 1, 0))
     high = jnp.clip(at, 0, jnp.maximum(count - 1, 0))
@@ -59,7 +82,7 @@ def _one_size_curve(knots, latency_ms, count, size):
     inside = (at > 0) & (at < count)
     span = jnp.where(inside, pick(knots, high) - below, 1.0)
     between = at_below + (pick(latency_ms, high) - at_below) * (size - below) / span
-    held = at_below * (size / below)
+    held = jnp.where(at > 0, at_below + slope * (size - below), at_below * (size / below))
     value = jnp.where(exact, at_below, jnp.where(inside, between, held))
     found = (count > 0) & (exact | inside | ((size > 0) & (at_below > 0)))
     code = jnp.where(exact, Provenance.EXACT, jnp.where(inside, Provenance.INTERPOLATED, Provenance.HELD))
@@ -73,8 +96,8 @@ class TokenCurves(eqx.Module):
         latency_ms: Latency [curve, knot], linear between the curve's own points; meaningless outside its range.
         collected: Whether a point was collected there [curve, knot].
         first, last: First and last collected token count of each curve [curve].
-        low_utilization, high_utilization: Median utilisation of the `TAIL` points at each end [curve]; NaN when the
-            end cannot be held.
+        low_utilization, high_utilization: Median utilisation of the points at each end [curve]; NaN when the end
+            cannot be held.
     """
 
     latency_ms: Float[Array, "curve knot"]
@@ -85,7 +108,9 @@ class TokenCurves(eqx.Module):
     high_utilization: Float[Array, " curve"]
 
 
-def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray, *, width: int) -> TokenCurves:
+def bind_token_curves(
+    knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray, *, width: int, tail: int = TAIL
+) -> TokenCurves:
     """Curves on shared knots with their end utilisations, on the host in float64.
 
     Args:
@@ -93,6 +118,7 @@ def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndar
         latency_ms: Latency [curve, knot], NaN where not collected.
         sol_ms: Roofline of the same points [curve, knot].
         width: Number of knots to pad to, above their own number.
+        tail: Points at an end whose median utilisation holds beyond it.
     """
     measured = np.isfinite(latency_ms)
     position = np.where(measured, np.arange(knots.size), -1)
@@ -100,8 +126,8 @@ def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndar
     rank_down = rank_up[:, -1:] - rank_up + 1
     ends = []
     for rank in (rank_up, rank_down):
-        tail = measured & (rank <= TAIL) & (latency_ms > 0) & (sol_ms > 0)
-        ends.append(masked_median(np.divide(sol_ms, latency_ms, out=np.full(latency_ms.shape, np.nan), where=tail)))
+        held = measured & (rank <= tail) & (latency_ms > 0) & (sol_ms > 0)
+        ends.append(masked_median(np.divide(sol_ms, latency_ms, out=np.full(latency_ms.shape, np.nan), where=held)))
     filled = np.ones(latency_ms.shape)
     for row in np.flatnonzero(measured.any(-1)):
         own = measured[row]
@@ -116,6 +142,17 @@ def bind_token_curves(knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndar
         low_utilization=ends[0].astype(np.float32),
         high_utilization=ends[1].astype(np.float32),
     )
+
+
+def spanned_latency(knots: np.ndarray, latency_ms: np.ndarray) -> np.ndarray:
+    """Latency of each curve at all shared knots within its range, linear between its own; NaN beyond [curve, knot]."""
+    lower, upper = neighbour_keys(np.isfinite(latency_ms))
+    lower, upper = lower[..., 1:], upper[..., :-1]  # at or below, and at or above, each knot
+    inside = (lower != NO_KEY) & (upper != NO_KEY)
+    low, high = np.where(inside, lower, 0), np.where(inside, upper, 0)
+    share = (knots - knots[low]) / np.where(high > low, knots[high] - knots[low], 1.0)
+    first, second = (np.take_along_axis(latency_ms, at, -1) for at in (low, high))
+    return np.where(inside, np.where(high > low, first + (second - first) * share, first), np.nan)
 
 
 def masked_median(values: np.ndarray) -> np.ndarray:

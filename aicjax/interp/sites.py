@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scattered sites: the measured shapes nearest to one that was not measured, chosen on the host in float64.
 
-A shape `(n, k)` was measured along one curve of tokens `m`. An unmeasured shape borrows the utilisation of up to four
-sites within two octaves. Which sites count depends on `m` only through whether a site's curve spans it, so the
-choice is made once for each segment of `m` and the kernel looks it up.
+A shape `(n, k)` was measured along one curve of tokens `m`. An unmeasured shape borrows the utilisation of sites within
+two octaves: the mean of up to four (`choose_sites`), or a plane through the logarithms of up to sixteen
+(`fitted_utilization`). Which sites count depends on `m` only through whether a site's curve spans it, so the choice is
+made once for each segment of `m`.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import numpy as np
 
 NEIGHBOURS = 4
 GATE_OCTAVES = 2.0
+FIT_NEIGHBOURS = 16
+FIT_POWER = 3.0  # of the inverse distance by which sites count in a fit
+FIT_RIDGE = 0.02  # squared octaves by which the slopes of a fit are held back, so that few sites do not tilt it
 NO_SITE = -1
 
 
@@ -69,6 +73,59 @@ def choose_sites(
         raw = 1.0 / (distance[nearest] ** 2 + 1e-12)
         site[segment, : nearest.size], weight[segment, : nearest.size] = nearest, raw / raw.sum()
     return SiteChoice(site, weight, False)
+
+
+def fitted_utilization(
+    sites: np.ndarray, knots: np.ndarray, utilization: np.ndarray, shape: tuple[int, int]
+) -> np.ndarray:
+    """Utilisation of an unmeasured shape, by a plane over log2 `(n, k)` through the logarithms of the nearest sites.
+
+    Never outside the range of those sites.
+
+    Args:
+        sites: Measured shapes in the order they were first met, which settles ties [site, 2].
+        knots: Token counts [knot].
+        utilization: Utilisation of each site there, NaN where its curve does not span the count [site, knot].
+        shape: The shape asked for.
+
+    Returns:
+        Utilisation at each knot [knot]; NaN where nothing answers.
+    """
+    fitted = np.full(knots.size, np.nan)
+    if min(shape) < 1 or not sites.size:
+        return fitted
+    offset = np.log2(sites) - np.log2(shape)
+    distance = np.sqrt((offset**2).sum(-1))
+    spanned = np.isfinite(utilization)
+    changes = np.flatnonzero(np.r_[True, (spanned[:, 1:] != spanned[:, :-1]).any(0)])
+    for first, last in zip(changes, [*changes[1:], knots.size], strict=True):
+        kept = _within_gate(sites, offset, distance, np.flatnonzero(spanned[:, first]), shape)
+        nearest = kept[np.argsort(distance[kept], kind="stable")][:FIT_NEIGHBOURS]
+        if nearest.size:
+            logs = np.log(utilization[nearest, first:last])
+            value = plane_weights(offset[nearest]) @ logs
+            fitted[first:last] = np.exp(np.clip(value, logs.min(0), logs.max(0)))
+    return fitted
+
+
+def plane_weights(offset: np.ndarray, used: np.ndarray | None = None) -> np.ndarray:
+    """How much each site counts in the value, at the origin, of a plane fitted to all of them; they sum to 1.
+
+    Least squares with the inverse `FIT_POWER` of distance as weights; not all weights are positive.
+
+    Args:
+        offset: Places of the sites relative to the origin, in octaves, none of those in use at it [..., site, axis].
+        used: Sites in use, at least one [..., site]; all when None.
+    """
+    squared = (offset**2).sum(-1)
+    weight = squared ** (-FIT_POWER / 2) if used is None else np.where(used, squared, np.inf) ** (-FIT_POWER / 2)
+    columns = np.concatenate([np.ones((*offset.shape[:-1], 1)), offset], -1)
+    normal = np.einsum("...sa,...s,...sb->...ab", columns, weight, columns)
+    ridge = FIT_RIDGE * np.diag([0.0, *[1.0] * offset.shape[-1]])
+    normal = normal + ridge * weight.sum(-1)[..., None, None]
+    at_origin = np.zeros((*normal.shape[:-1], 1))
+    at_origin[..., 0, 0] = 1.0
+    return np.einsum("...sa,...a,...s->...s", columns, np.linalg.solve(normal, at_origin)[..., 0], weight)
 
 
 def _within_gate(sites, offset, distance, candidates, shape) -> np.ndarray:
