@@ -5,10 +5,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from aicjax.calibrate.launch import launch_facts
 from aicjax.calibrate.measurements import Flags, Floats, Measurements
 from aicjax.calibrate.predict import Prediction
 
-TTFT_DECIMALS, TPOT_DECIMALS = 1, 2  # of milliseconds, in which a rounded copy agrees with its original
+MOST_ROUNDING_MS = 0.05, 0.005  # by which TTFT and TPOT of a rounded copy differ from its original at most
+TOLERANCE_MS = 1e-6  # of comparisons of rounded times
 MOST_PREFILL_DEMAND = 1.3  # prefill time of a batch over the latency of a request
 LEAST_KERNEL_SHARE = 0.6  # measured TPOT over the time of a decode step's kernels
 
@@ -17,17 +19,20 @@ def repeated(rows: Measurements) -> Flags:
     """Rows that repeat another measurement: copies by their digits, and copies that were rounded.
 
     Exact copies have a `duplicate_rank` above 0. A rounded copy has the family, system, lengths and concurrency of
-    another kept row, and its times to one decimal of TTFT and two of TPOT; of such rows the one with most digits stays,
-    of equals the first.
+    another kept row, and its TTFT to half of 0.1 ms and TPOT to half of 0.01 ms; of such rows the one with most digits
+    stays, of equals the first.
     """
     flagged = rows.duplicate_rank > 0
     at = np.flatnonzero(~flagged & ~speculative(rows) & ~wrong_width(rows))
     if not at.size:
         return flagged
     kept = rows.take(at)
-    ttft, tpot = np.round(kept.ttft_ms, TTFT_DECIMALS), np.round(kept.tpot_ms, TPOT_DECIMALS)
     place = kept.codes(("model_family", "system", "isl", "osl", "concurrency"))
-    same = np.unique(np.stack([place, ttft, tpot]), axis=1, return_inverse=True)[1].ravel()
+    order = np.lexsort((kept.tpot_ms, kept.ttft_ms, place))
+    steps = [np.diff(values[order]) for values in (place, kept.ttft_ms, kept.tpot_ms)]
+    near = [np.abs(step) <= most + TOLERANCE_MS for step, most in zip(steps[1:], MOST_ROUNDING_MS, strict=True)]
+    same = np.empty(len(at), np.int64)
+    same[order] = np.cumsum(np.append(True, (steps[0] != 0) | ~near[0] | ~near[1]))
     coarse = (kept.ttft_ms == np.round(kept.ttft_ms, 2)) & (kept.tpot_ms == np.round(kept.tpot_ms, 2))
     order = np.lexsort((np.arange(len(same)), coarse, same))
     later = np.append(False, np.diff(same[order]) == 0)
@@ -74,9 +79,14 @@ def contradicts_kernels(rows: Measurements, prediction: Prediction) -> Flags:
     return rows.is_agg & (rows.tpot_ms < LEAST_KERNEL_SHARE * prediction.decode_ms)
 
 
+def contradicts_script(rows: Measurements) -> Flags:
+    """Rows of runs whose published scripts used speculative decoding, or another concurrency, than is recorded."""
+    return launch_facts(rows).wrong != ""
+
+
 def contradicts_load(rows: Measurements, prediction: Prediction) -> Flags:
-    """Rows that cannot be one server under the stated load: by their batch, or by the time of their prefills."""
-    return contradicts_batch(rows) | contradicts_prefill(rows, prediction)
+    """Rows that are not one server under the stated load: by their script, their batch or the time of prefills."""
+    return contradicts_script(rows) | contradicts_batch(rows) | contradicts_prefill(rows, prediction)
 
 
 def clean(rows: Measurements) -> Flags:
@@ -89,6 +99,7 @@ def flagged(rows: Measurements, prediction: Prediction) -> Mapping[str, int]:
     rules = {
         "rounded copies": repeated(rows),
         "queue saturated": saturated(rows),
+        "contradicts its script": contradicts_script(rows),
         "batch is not the concurrency": contradicts_batch(rows),
         "no time for the prefills": contradicts_prefill(rows, prediction),
         "faster than its kernels": contradicts_kernels(rows, prediction),

@@ -147,6 +147,11 @@ def test_rounded_copies_are_flagged_and_the_digits_kept(shipped):
     assert data_rules.repeated(rows).tolist() == [True, False, False, False]
 
 
+def test_copies_are_found_where_rounding_twice_differs(shipped):
+    rows = _alike(shipped, ttft_ms=[169.9469, 169.95, 168.1343, 168.0764], tpot_ms=[14.9991, 15.0, 5.1323, 5.1298])
+    assert data_rules.repeated(rows).tolist() == [False, True, False, False]
+
+
 def test_exact_copies_are_flagged_by_rank(shipped):
     rows = _alike(shipped, ttft_ms=[100.123, 200.456], duplicate_rank=[0, 1])
     assert data_rules.repeated(rows).tolist() == [False, True]
