@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -122,7 +122,6 @@ class Constants(eqx.Module):
     formulas: Formulas = eqx.field(static=True, default="steady_state")
 
 
-LEVELS = ("ttft_level", "tpot_level")  # of `LoopConstants`, replaced by the section `levels` of a file
 SECTIONS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(Constants) if f.name != "formulas"}
 
 
@@ -154,26 +153,42 @@ def load_constants(backend: str, name: str = DEFAULT_CONSTANTS, *, model: str = 
             odd = sorted(set(section) ^ set(wanted))
             raise DataError(f"{path}: section {part} lacks or does not know {odd}")
         parts[part] = kind(**{key: _pick(path, key, section[key], backend) for key in wanted})
-    level = levels(name).get((model, system, backend), {})
-    parts["loop"] = dataclasses.replace(parts["loop"], **level)
+    if level := levels(name).get((model, system, backend)):
+        parts["loop"] = dataclasses.replace(parts["loop"], ttft_level=level.ttft_level, tpot_level=level.tpot_level)
     return Constants(**parts)
 
 
-def levels(name: str) -> dict[tuple[str, str, str], dict[str, float]]:
-    """Factors `ttft_level` and `tpot_level` of a file by (model, system, backend); empty where it has none.
+class Level(NamedTuple):
+    """Factors of one model on one system and backend.
+
+    Attributes:
+        ttft_level, tpot_level: Factors on TTFT and TPOT.
+        log_covariance: Covariance of their logarithms, two rows of two.
+    """
+
+    ttft_level: float
+    tpot_level: float
+    log_covariance: tuple[tuple[float, float], tuple[float, float]]
+
+
+def levels(name: str) -> dict[tuple[str, str, str], Level]:
+    """Factors that a file holds by (model, system, backend); empty where it has none.
 
     Raises:
-        DataError: An entry lacks a name or a factor, or a factor is not above 0.
+        DataError: An entry lacks a name or a number, or a factor is not above 0.
     """
     path = constants_file(name)
     found = {}
     for entry in _read(path).get("levels", ()):
         try:
-            factors = {key: float(entry[key]) for key in LEVELS}
-            found[entry["model"], entry["system"], entry["backend"]] = factors
+            (a, b), (c, d) = entry["log_covariance"]
+            covariance = (float(a), float(b)), (float(c), float(d))
+            level = Level(float(entry["ttft_level"]), float(entry["tpot_level"]), covariance)
+            found[entry["model"], entry["system"], entry["backend"]] = level
         except (KeyError, TypeError, ValueError):
-            raise DataError(f"{path}: a level needs model, system, backend, {' and '.join(LEVELS)}") from None
-        if not all(0 < factor < float("inf") for factor in factors.values()):
+            wanted = "model, system, backend, " + ", ".join(Level._fields)
+            raise DataError(f"{path}: an entry of `levels` must have {wanted}") from None
+        if not all(0 < factor < float("inf") for factor in level[:2]):
             raise DataError(f"{path}: levels of {entry['model']} on {entry['system']} must be above 0")
     return found
 

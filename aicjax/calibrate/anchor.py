@@ -5,6 +5,7 @@ One measured point of a curve says something of its other loads, and something o
 much is learned from servers measured before (`spread`): a level moves by the share of an error that usually is a level.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,8 +68,16 @@ class Corpus(NamedTuple):
     anchors: Flags
 
     @classmethod
-    def of(cls, rows: Measurements, ttft_ms: Floats, tpot_ms: Floats) -> "Corpus":
-        """The corpus of measured rows; TTFT is not used where requests waited for a place."""
+    def of(
+        cls, rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, groups: Sequence[str] = GROUP_COLUMNS
+    ) -> "Corpus":
+        """The corpus of measured rows; TTFT is not used where requests waited for a place.
+
+        Args:
+            rows: Measured servers.
+            ttft_ms, tpot_ms: Predictions [row]; NaN where there is none.
+            groups: Columns that the rows of one group share.
+        """
         predicted, measured = np.stack([ttft_ms, tpot_ms], 1), np.stack([rows.ttft_ms, rows.tpot_ms], 1)
         answered = np.isfinite(predicted) & (predicted > 0)
         usable = answered & np.stack([~rows.queue_saturated, np.ones(len(rows), bool)], 1)
@@ -76,7 +85,7 @@ class Corpus(NamedTuple):
         load = rows.codes((*CURVE_COLUMNS, "concurrency"))
         weight = 1.0 / np.bincount(load)[load]
         kinds, kind = np.unique(_kinds(rows), return_inverse=True)
-        group, curve = rows.codes(GROUP_COLUMNS), rows.codes(CURVE_COLUMNS)
+        group, curve = rows.codes(groups), rows.codes(CURVE_COLUMNS)
         nesting = Nesting(curve, group[_first(curve)], kind[_first(group)])
         anchors = np.stack([middle_loads(rows, known)[0] for known in usable.T], 1)
         return cls(Residuals(log_ratio, usable, weight), nesting, tuple(str(name) for name in kinds), anchors)

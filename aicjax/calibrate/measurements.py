@@ -164,7 +164,7 @@ def read_measurements(paths: Sequence[Path] = ()) -> Measurements:
         InputError: No such file, or neither parquet nor CSV.
         DataError: A column is missing or of another kind.
     """
-    parts = [_measurements(path, read_table(path)) for path in (paths or [shipped_path()])]
+    parts = [measurements_of(path, read_table(path)) for path in (paths or [shipped_path()])]
     return parts[0] if len(parts) == 1 else _joined(parts)
 
 
@@ -232,7 +232,16 @@ def _plain(field: pa.Field) -> pa.Field:
     return pa.field(field.name, pa.string() if pa.types.is_large_string(field.type) else field.type)
 
 
-def _measurements(path: Path, table: pa.Table) -> Measurements:
+def measurements_of(path: Path, table: pa.Table) -> Measurements:
+    """Rows of a table with all columns of measured servers.
+
+    Args:
+        path: Where it is from, for messages.
+        table: The table.
+
+    Raises:
+        DataError: A column is missing or of another kind, or a value cannot be that of a measurement.
+    """
     kinds = {
         Strings: (pa.string(), ""),
         Ints: (pa.int64(), 0),

@@ -9,7 +9,7 @@ import typer
 
 import aicjax
 from aicjax._results import AicjaxError
-from aicjax.cli import db, device, estimate, exp, options, query, recommend, refusals, search, support, sweep
+from aicjax.cli import calibrate, db, device, estimate, exp, options, query, recommend, refusals, search, support, sweep
 
 EXIT_INTERNAL = 70  # a defect of this program (EX_SOFTWARE)
 EXIT_INTERRUPTED = 130
@@ -27,6 +27,7 @@ app.command("exp")(exp.command)
 app.command("sweep")(sweep.command)
 app.command("estimate")(estimate.command)
 app.add_typer(query.app, name="query")
+app.command("calibrate")(calibrate.command)
 app.command("support")(support.command)
 app.add_typer(db.app, name="db")
 

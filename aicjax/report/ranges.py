@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aicjax.constants import fitted
+from aicjax.constants import fitted, levels
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.request import EstimateRequest, SearchRequest
@@ -80,7 +80,8 @@ def _ranges(
         for quantity, names in enumerate((_PREFILL, _DECODE)):
             tables[position, quantity, quantity] = _table_variance(of_row, names)
     nothing = np.zeros_like(tables)
-    errors = interval.parts(components, tables, nothing, nothing)
+    known = _level_covariance(request, backends, components.group)
+    errors = interval.parts(components._replace(group=known), tables, nothing, nothing)
     sets = np.unique(backends, return_inverse=True)[1]
     times_ms = np.array([[record["ttft"], record["tpot"]] for record in records], float)
     osl = np.array([record["osl"] for record in records], float)
@@ -104,6 +105,15 @@ def _ranges(
         )
         for row in range(len(records))
     ]
+
+
+def _level_covariance(
+    request: SearchRequest | EstimateRequest, backends: Sequence[str], group: np.ndarray
+) -> np.ndarray:
+    """Covariance of the level of each row's group: of unseen servers, or what measurements of one's own leave of it."""
+    known, system = levels(request.constants_name), request.of_role("decode", "system")
+    measured = [known.get((request.model_path, system, backend)) for backend in backends]
+    return np.array([of if level is None else level.log_covariance for level, of in zip(measured, group, strict=True)])
 
 
 def _table_variance(steps: Sequence[StepTimes], names: Sequence[str]) -> float:
