@@ -12,7 +12,7 @@ from aicjax import _paths
 from aicjax.calibrate.measurements import Flags, Floats, Measurements, Strings
 
 FACTS = ("prompts", "step_tokens", "slots", "receive_steps")
-_WORDS = ("backend", "precision", "system")
+_WORDS = ("family", "backend", "precision", "system")
 _NUMBERS = ("isl", "osl", "prefill_workers", "prefill_gpus", "decode_workers", "decode_gpus")
 
 
@@ -41,7 +41,8 @@ def apply_recipes(rows: Measurements, disagg: Flags, numbers: Mapping[str, Float
 
 def _keys(rows: Measurements) -> Strings:
     columns = {
-        **{name: getattr(rows, name) for name in (*_WORDS, "isl", "osl", "concurrency")},
+        "family": rows.model_family,
+        **{name: getattr(rows, name) for name in (*_WORDS[1:], "isl", "osl", "concurrency")},
         "prefill_workers": rows.prefill.count,
         "prefill_gpus": rows.prefill.tp * rows.prefill.dp,
         "decode_workers": rows.decode.count,
