@@ -14,14 +14,16 @@ class Provenance(enum.IntEnum):
     ESTIMATED = 4  # a difference of measured tables: static activation scales
     ONE_SIDED = 5  # one measured neighbour inside the range, scaled by the roofline
     HELD = 6  # beyond the measured range, at the utilisation of the boundary
-    TRANSFERRED = 7  # from measured neighbouring shapes, in utilisation space
-    EMPIRICAL = 8  # utilisation of the nearest measured points, same slice
-    XSHAPE = 9  # ... of another shape
-    XQUANT = 10  # ... of another format with the same profile
-    XPROFILE = 11  # ... of another format profile
-    XOP = 12  # ... of another operator
-    SOL = 13  # the roofline alone
-    MISSING = 14  # no answer: the latency is NaN
+    REPAIRED = 7  # from a measured table that timed its host, by the tables of other backends
+    TRANSFERRED = 8  # from measured neighbouring shapes, in utilisation space
+    EMPIRICAL = 9  # utilisation of the nearest measured points, same slice
+    XSHAPE = 10  # ... of another shape
+    XBACKEND = 11  # ... of other backends on the same system
+    XQUANT = 12  # ... of another format with the same profile
+    XPROFILE = 13  # ... of another format profile
+    XOP = 14  # ... of another operator
+    SOL = 15  # the roofline alone
+    MISSING = 16  # no answer: the latency is NaN
 
 
 class AicjaxError(Exception):

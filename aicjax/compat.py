@@ -114,6 +114,17 @@ class Compat:
         here="slots count by the share that the rate of the replica keeps busy",
         why="one prefill worker beside many decode slots would serve any load",
     )
+    host_times_in_tables: bool = _quirk(
+        there="Measured latencies are taken as they are, also of tables whose benchmark waited for its host: products "
+        "in 8-bit blocks, latent and sparse attention blocks of decode, on vLLM",
+        here="the time of the host is taken out, by what other backends measured on the same GPU",
+        why="servers replay kernels from graphs; a product of 8 us would take 55 us on Hopper and 250 us on GB200",
+    )
+    transfers_within_backend: bool = _quirk(
+        there="What a backend did not measure is estimated from other formats of its own",
+        here="from the same format first, as other backends measured it on the same GPU",
+        why="kernels of one format differ by a fifth between backends, formats by factors",
+    )
     merged_loads_by_throughput: bool = _quirk(
         there="With all engines, recommendations for a load are ranked by throughput per GPU",
         here="by the GPUs that they need, as with one engine",

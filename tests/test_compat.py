@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aicjax._results import Provenance
 from aicjax.compat import BY_NAME, DEFAULT, REFERENCE, Compat, markdown
 from aicjax.explore import EstimateRequest, SearchRequest, recommend
 from aicjax.explore import frame as frames
@@ -19,6 +20,7 @@ from aicjax.explore.static_sweep import StaticPoints, plan_static_sweep, static_
 from aicjax.forward.kv_curve import KvCurve
 from aicjax.hardware import load_system
 from aicjax.models import LargeEp, Parallel, Quantisation, kv_cache, load_model, op_lists, resolve_quantisation
+from aicjax.ops.query import operator_latency
 from aicjax.ops.records import AllReduce, ContextMla, Gemm, Moe, MoeDispatch, OpLists
 from aicjax.serving.coordinates import Coordinates
 
@@ -317,3 +319,30 @@ def _prefill_rates(compat: Compat):
     times = {"context_ms": np.full((1, 1), 100.0), "generation_ms": np.zeros((1, 1)), "encoder_ms": np.zeros((1, 1))}
     points = StaticPoints(**times, memory=memory, verdict=memory.verdict, encoder=None)
     return static_frame(sweep, points, np.ones((1, 1), bool), decimals=None)
+
+
+def test_times_of_hosts_are_taken_out_of_tables():
+    """A small product in 8-bit blocks on vLLM, whose benchmark took 55 us to launch it."""
+    small = Gemm("product", 1.0, 4096, 4096, "fp8_block")
+    where = load_system("h200_sxm"), "vllm", "0.24.0", [small]
+    here, there = (operator_latency(*where, tokens=16, compat=c) for c in (DEFAULT, only("host_times_in_tables")))
+    assert here.provenance.tolist() == [Provenance.REPAIRED]
+    assert there.provenance.tolist() == [Provenance.EXACT]
+    assert there.latency_ms[0] > 0.05 > 0.015 > here.latency_ms[0]
+
+
+def test_formats_are_borrowed_from_other_backends_first():
+    """TensorRT-LLM measured MXFP4 experts on Hopper with whole experts only; vLLM and SGLang measured parts of them."""
+    experts = Moe("experts", 1.0, 2880, 2880, 4, 128, 8, 1, 1, "w4a16_mxfp4", "power_law_1.2")
+    where = load_system("h200_sxm"), "trtllm", "1.3.0rc20", [experts]
+    here, there = (
+        operator_latency(*where, mode="HYBRID", tokens=16, compat=c)
+        for c in (DEFAULT, only("transfers_within_backend"))
+    )
+    assert here.provenance.tolist() == [Provenance.XBACKEND]
+    assert there.provenance.tolist() == [Provenance.XPROFILE]
+    others = [
+        operator_latency(where[0], backend, version, [experts], tokens=16).latency_ms[0]
+        for backend, version in (("vllm", "0.24.0"), ("sglang", "0.5.14"))
+    ]
+    assert min(others) * 0.99 < here.latency_ms[0] < max(others) * 1.01

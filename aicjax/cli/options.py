@@ -96,7 +96,7 @@ TransferPolicy = Annotated[
         panel=_DATA,
         default="aggressive",
         metavar="off|conservative|balanced|aggressive",
-        text="What an estimate may borrow from; also xshape, xquant, xprofile and xop, with commas between.",
+        text="What an estimate may borrow from; also xshape, xbackend, xquant, xprofile and xop, with commas between.",
     ),
 ]
 ConstantsName = Annotated[

@@ -111,6 +111,7 @@ def encode_pool(
         mode=deployment.database_mode,
         transfer_policy=deployment.transfer_policy,
         constants=deployment.constants,
+        compat=deployment.model.compat,
     )
     fits, uses = _memory(deployment, hardware, lists, images, batch)
     if not fits.any():

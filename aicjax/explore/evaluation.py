@@ -89,6 +89,7 @@ def bind_layouts(deployment: Deployment, op_lists: Sequence[OpLists]) -> BoundMo
         transfer_policy=deployment.transfer_policy,
         constants=deployment.constants,
         attention_backend=deployment.attention_backend,
+        compat=deployment.model.compat,
     )
 
 

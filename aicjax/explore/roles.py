@@ -162,6 +162,7 @@ class Worker:
             return None
         where = at.system, at.backend, at.version
         options = {"mode": at.database_mode, "transfer_policy": at.transfer_policy, "constants": at.constants}
+        options["compat"] = at.model.compat
         return encoder_times(*where, self.op_lists, images, batches, **options)
 
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from aicjax._results import InputError
+from aicjax.compat import DEFAULT, Compat
 from aicjax.constants import Constants, load_constants, traced
 from aicjax.forward.layouts import Operator, part_operators, part_weights
 from aicjax.forward.steps import BoundArrays, PassTimes, RowTimes, StepQueries, StepTimes, step_times
@@ -234,6 +235,7 @@ def bind(
     share: bool | None = None,
     constants: Constants | None = None,
     attention_backend: str | None = None,
+    compat: Compat = DEFAULT,
 ) -> BoundModel:
     """A model in all its layouts, bound to the tables of one system and backend.
 
@@ -250,6 +252,7 @@ def bind(
         share: Whether tables of other versions and backends fill gaps; where tables interpolate when None.
         constants: Empirical numbers; the reference set of the backend when None.
         attention_backend: Attention kernel to prefer; the backend's own when None.
+        compat: Defects of AIConfigurator that reading tables follows.
 
     Raises:
         InputError: An unknown mode, policy or attention backend, or no layout.
@@ -257,7 +260,8 @@ def bind(
     """
     if not op_lists:
         raise InputError("op_lists", op_lists, "at least one layout")
-    database = Database(system, backend, version, mode, transfer_kinds(transfer_policy), attention_backend, share)
+    kinds, repaired = transfer_kinds(transfer_policy, compat), not compat.host_times_in_tables
+    database = Database(system, backend, version, mode, kinds, attention_backend, share, repaired=repaired)
     layouts = [part_operators(database, lists) for lists in op_lists]
     tokens, token_place = bind_tokens(database, [op for parts in layouts for part in parts for op in part.token_ops])
     sequences, places = {}, {}

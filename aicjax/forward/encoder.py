@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from aicjax.compat import DEFAULT, Compat
 from aicjax.constants import Constants
 from aicjax.forward.bound import Breakdown, StepCurves, bind, step_queries
 from aicjax.hardware import System
@@ -56,6 +57,7 @@ def encoder_times(
     mode: str = "SILICON",
     transfer_policy: str | None = None,
     constants: Constants | None = None,
+    compat: Compat = DEFAULT,
 ) -> EncoderTimes:
     """Latency of the encoder of each layout over batches.
 
@@ -69,13 +71,15 @@ def encoder_times(
         batches: Requests of a batch, int [batch].
         mode, transfer_policy: As for `bind`.
         constants: Empirical numbers; the reference set of the backend when None.
+        compat: As for `bind`.
     """
     stages = [OpLists(stage, ()) for lists in op_lists for stage in encoder_stages(lists.encoder)]
     ranks = np.array([lists.image_ranks for lists in op_lists])
     shares = -(-np.asarray(batches, np.int64) * images.count // ranks[:, None])
     distinct, place = np.unique(shares, return_inverse=True)
     place = place.reshape(shares.shape)
-    bound = bind(system, backend, version, stages, mode=mode, transfer_policy=transfer_policy, constants=constants)
+    options = {"mode": mode, "transfer_policy": transfer_policy, "constants": constants, "compat": compat}
+    bound = bind(system, backend, version, stages, **options)
     lengths = np.repeat([images.patches, images.tokens], len(distinct))
     curves = bound.evaluate(
         step_queries(context_batch=np.tile(distinct, 2), context_new=lengths, context_prefix=np.zeros_like(lengths))

@@ -4,15 +4,17 @@
 from dataclasses import dataclass
 
 from aicjax._results import InputError
+from aicjax.compat import DEFAULT, Compat
 from aicjax.hardware import System
+from aicjax.tables import newest_versions
 
 MODES = ("SILICON", "HYBRID", "EMPIRICAL", "SOL")
 INTERPOLATING = ("SILICON", "HYBRID")  # modes in which tables answer by interpolation, those of other versions too
 TRANSFERS = {
     "off": (),
     "conservative": ("xshape",),
-    "balanced": ("xshape", "xquant"),
-    "aggressive": ("xshape", "xquant", "xprofile", "xop"),
+    "balanced": ("xshape", "xbackend", "xquant"),
+    "aggressive": ("xshape", "xbackend", "xquant", "xprofile", "xop"),
 }
 KINDS = TRANSFERS["aggressive"]
 
@@ -31,6 +33,7 @@ class Database:
         attention_backend: Attention kernel to prefer; the backend's own when None.
         share: Whether tables of other versions and backends fill gaps; as the mode has it when None.
         lanes: Order in which attention kernels are tried; that of `attention_backend` when None.
+        repaired: Whether tables that timed their host are read without that time.
     """
 
     system: System
@@ -41,6 +44,7 @@ class Database:
     attention_backend: str | None = None
     share: bool | None = None
     lanes: tuple[str, ...] | None = None
+    repaired: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -71,19 +75,26 @@ class Database:
         """What a table is loaded by."""
         return self.system, self.backend, self.version, self.shared
 
+    @property
+    def others(self) -> list[tuple[System, str, str, bool]]:
+        """`where` of the other backends that were measured on the system; none where nothing fills gaps."""
+        known = newest_versions(self.system.name) if self.shared else {}
+        return [(self.system, name, version, self.shared) for name, version in known.items() if name != self.backend]
 
-def transfer_kinds(policy: str | None) -> tuple[str, ...]:
+
+def transfer_kinds(policy: str | None, compat: Compat = DEFAULT) -> tuple[str, ...]:
     """Kinds of transfer that a policy allows: a preset, or a comma list of presets and kinds; all when None.
 
     Raises:
         InputError: An unknown word.
     """
+    known = tuple(kind for kind in KINDS if kind != "xbackend" or not compat.transfers_within_backend)
     if policy is None:
-        return KINDS
+        return known
     allowed: set[str] = set()
     for word in policy.split(","):
         name = word.strip()
         if name not in TRANSFERS and name not in KINDS:
             raise InputError("transfer_policy", name, f"one of {', '.join([*TRANSFERS, *KINDS])}, or a comma list")
         allowed |= set(TRANSFERS.get(name, (name,)))
-    return tuple(kind for kind in KINDS if kind in allowed)
+    return tuple(kind for kind in known if kind in allowed)

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax._results import Provenance
 from aicjax._types import Array
@@ -37,6 +37,7 @@ from aicjax.ops.module_tables import (
     stacked_shapes,
 )
 from aicjax.ops.records import DsaContext, DsaGeneration
+from aicjax.ops.repaired import with_repairs
 from aicjax.ops.roofline import Hardware
 from aicjax.ops.sparse_rooflines import dsa_context_sol_ms, dsa_generation_sol_ms
 
@@ -53,6 +54,7 @@ class DsaRows(eqx.Module):
         knots: Coordinates that the slices share.
         estimates: Samples of each slice; None where tables interpolate.
         skips: 1 for a slice without indexer [part * row].
+        repaired: Whether the time of a host was taken out of a slice [part * row].
         heads: Heads on a GPU [row].
         share: Share of layers with an indexer, as far as both kinds were measured [row].
         roofline_share: Share of layers with an indexer [row].
@@ -66,6 +68,7 @@ class DsaRows(eqx.Module):
     knots: tuple[Float[Array, " knot"], ...]
     estimates: PrefixSamples | Samples | None
     skips: Float[Array, " slice"]
+    repaired: Bool[Array, " slice"]
     heads: Float[Array, " row"]
     share: Float[Array, " row"]
     roofline_share: Float[Array, " row"]
@@ -84,7 +87,7 @@ def dsa_key(record: Record, skips: bool = False) -> DsaKey:
 
 def load_dsa_phase(database: Database, phase: str) -> ModuleTable | None:
     """The table of a phase."""
-    return load_dsa(*database.where, "dsa", phase, keys_fmha=True)
+    return load_dsa(*database.where, "dsa", phase, keys_fmha=True, repaired=database.repaired)
 
 
 def dsa_available(database: Database, record: Record) -> bool:
@@ -125,6 +128,7 @@ def _bind(database: Database, phase: str, records: Sequence[Any]) -> DsaRows:
         knots=knots,
         estimates=estimates,
         skips=np.repeat(np.array(parts, np.float32), len(records)),
+        repaired=np.array([points is not None and points.repaired for points, *_ in shapes]),
         heads=np.array([r.num_heads for r in records], np.float32),
         share=measured_share,
         roofline_share=share,
@@ -197,6 +201,7 @@ def _ask(rows: DsaRows, coordinates, sol, hardware: Hardware, added=None) -> Que
     def finish(latency, code):
         if rows.estimates is not None:
             latency, code = module_estimate(rows.estimates, question.roof, (heads, *points))
+        code = with_repairs(code, rows.repaired[:, None])
         latency, code = latency.reshape(parts, count, -1), code.reshape(parts, count, -1)
         if rows.parallel is not None and added is not None:
             latency, code = _shared_prompt(latency, code, added(rows.parallel), rows.cp[:, None] > 1)

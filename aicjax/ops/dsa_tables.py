@@ -11,7 +11,8 @@ import numpy as np
 
 from aicjax.hardware import System
 from aicjax.ops.module_tables import ModuleTable, Points, module_table
-from aicjax.tables import first_rows, read_rows
+from aicjax.tables import first_rows
+from aicjax.tables.repair import is_repaired, read_repaired
 
 TRTLLM, FLASHMLA = "trtllm", "flashmla_kv"
 LANES = (FLASHMLA, TRTLLM)  # the order in which lanes stand in for one another
@@ -34,13 +35,20 @@ class DsaKey(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def load_dsa(
-    system: System, backend: str, version: str, shared: bool, family: str, phase: str, keys_fmha: bool
+    system: System,
+    backend: str,
+    version: str,
+    shared: bool,
+    family: str,
+    phase: str,
+    keys_fmha: bool,
+    repaired: bool = False,
 ) -> ModuleTable | None:
     """A table of family `dsa` or `msa`; None when nothing was measured.
 
     Without `keys_fmha` rows of all attention formats are one shape, and the last name in the alphabet counts.
     """
-    rows = read_rows(system.name, backend, version, f"{family}_{phase}_module_perf", shared)
+    rows = read_repaired(system.name, backend, version, f"{family}_{phase}_module_perf", shared, repaired)
     if rows is None or not len(rows):
         return None
     fmha, fmhas = rows.text("mla_dtype")
@@ -55,7 +63,7 @@ def load_dsa(
     sizes = (2, len(architectures), len(fmhas), len(kvs), len(gemms))
     shape = np.ravel_multi_index((skips, architecture, fmha, kv, gemm), sizes)
     heads, batch, length = rows.number("num_heads"), rows.number("batch_size"), rows.number("isl")
-    step, latency = rows.number("step"), rows.number("latency")
+    step, latency, lowered = rows.number("step"), rows.number("latency"), is_repaired(rows)
     points = (heads, step, length, batch) if phase == "context" else (heads, batch, length + step)
     slices = {}
     for lane in LANES:
@@ -67,7 +75,7 @@ def load_dsa(
             skip, a, f, k, g = (int(i) for i in np.unravel_index(code, sizes))
             return DsaKey(bool(skip), architectures[a], fmhas[f], kvs[k], gemms[g], lane)
 
-        slices |= module_table(shape[mine], name, [axis[mine] for axis in points], latency[mine])
+        slices |= module_table(shape[mine], name, [axis[mine] for axis in points], latency[mine], lowered[mine])
     return ModuleTable(slices)
 
 

@@ -21,6 +21,7 @@ from aicjax.ops.database import Database
 from aicjax.ops.gemm_estimate import GemmEstimates, bind_gemm_estimates, with_gemm_estimates
 from aicjax.ops.gemm_tables import host_sol_ms, load_gemm, table_format
 from aicjax.ops.records import Gemm
+from aicjax.ops.repaired import with_repairs
 from aicjax.ops.roofline import Hardware, dtype_index, gemm_sol_ms
 
 CURVE_BUCKET = 32
@@ -37,6 +38,7 @@ class GemmRows(eqx.Module):
         dtype: Position of its data type in `Hardware.peak` [row].
         own: Curve of a product whose shape was measured [row]; `NO_SITE` for the others.
         estimate_sol: Whether the roofline answers where nothing measured does [row].
+        repaired: Whether the time of a host was taken out of the product's table [row].
         curves: A curve for each product and each measured shape that answers for it.
         curve_n, curve_k: That shape [curve].
         curve_row: The product [curve].
@@ -53,6 +55,7 @@ class GemmRows(eqx.Module):
     dtype: Int[Array, " row"]
     own: Int[Array, " row"]
     estimate_sol: Bool[Array, " row"]
+    repaired: Bool[Array, " row"]
     curves: TokenCurves
     curve_n: Float[Array, " curve"]
     curve_k: Float[Array, " curve"]
@@ -79,7 +82,9 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
     for record in records:
         system.peak(quant.GEMM[record.quant].dtype)
     modes = sorted({table_format(r.quant) for r in records}) if database.interpolates else []
-    tables = {mode: table for mode in modes if (table := load_gemm(*database.where, mode)) is not None}
+    tables = {
+        mode: table for mode in modes if (table := load_gemm(*database.where, mode, database.repaired)) is not None
+    }
     knots = np.unique(np.concatenate([np.ones(1), *[t.knots for t in tables.values()]]))
     breaks = np.unique(np.concatenate([np.ones(1), *[token_segments(t.first, t.last) for t in tables.values()]]))
     segments = -(-(breaks.size + 1) // SEGMENT_BUCKET) * SEGMENT_BUCKET
@@ -123,6 +128,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         dtype=column([dtype_index(form.dtype) for form in forms], 0, np.int32),
         own=own,
         estimate_sol=column([falls_back(record) for record in records], False, np.bool_),
+        repaired=column([m in tables and tables[m].repaired for m in map(_mode, records)], False, np.bool_),
         curves=bind_token_curves(knots, latency_ms, sol_ms, width=width),
         curve_n=shape[:, 0].astype(np.float32),
         curve_k=shape[:, 1].astype(np.float32),
@@ -133,6 +139,10 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         scales=scales.bind_scales(database, records, rows=rows),
         estimates=bind_gemm_estimates(database, records, answered, rows=rows),
     )
+
+
+def _mode(record: Gemm) -> str:
+    return table_format(record.quant)
 
 
 def gemm_sol(
@@ -171,6 +181,7 @@ def gemm_latency(
     value = jnp.where(found, sol / jnp.where(found, mean, 1.0), jnp.where(spare, sol, jnp.nan))
     collected = pick(rows.curves.latency_ms, jnp.maximum(rows.own, 0)[:, None], jnp.maximum(at - 1, 0)[transform])
     value = jnp.where(found & (code == Provenance.EXACT), collected, value)
+    code = with_repairs(code, rows.repaired[:, None])
     code = jnp.where(found, code, jnp.where(spare, Provenance.SOL, Provenance.MISSING))
     if rows.estimates is not None:
         value, code = with_gemm_estimates(rows.estimates, count, sol, value, code, constants)

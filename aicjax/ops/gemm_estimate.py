@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates of matrix products: whose measured points lend their utilisation.
 
-The format's own points first, whatever their shapes; failing these, those of another format of the same profile (bytes
-and compute class), then of the format with the nearest profile. Between profiles the utilisation is scaled by how
+The format's own points first, whatever their shapes; failing these, those that another backend measured on the same
+system, then those of another format of the same profile (bytes and compute class), then of the format with the nearest
+profile. Between profiles the utilisation is scaled by how
 efficiently each format runs.
 """
 
@@ -74,11 +75,13 @@ class Lender:
 
 
 @functools.lru_cache(maxsize=64)
-def load_lender(system: System, backend: str, version: str, shared: bool, form: str, roofline: str) -> Lender | None:
+def load_lender(
+    system: System, backend: str, version: str, shared: bool, form: str, roofline: str, repaired: bool = False
+) -> Lender | None:
     """Utilisation of the measured products of `form` under the roofline of `roofline`; None when nothing was measured
     or the system states no peak for it.
     """
-    table = load_gemm(system, backend, version, shared, form)
+    table = load_gemm(system, backend, version, shared, form, repaired)
     if table is None or quant.GEMM[roofline].dtype not in system.peak_flops:
         return None
     order = np.lexsort(table.sites.T[::-1])
@@ -96,15 +99,23 @@ def load_lender(system: System, backend: str, version: str, shared: bool, form: 
 def find_lender(database: Database, form: str) -> tuple[Lender, Provenance] | None:
     """Who lends to products of a format, by the kinds of transfer that the database allows; None when nobody does."""
     form = table_format(form)
-    if own := load_lender(*database.where, form, form):
+    if own := load_lender(*database.where, form, form, database.repaired):
         return own, Provenance.EMPIRICAL
+    if "xbackend" in database.transfers:
+        for where in database.others:
+            if found := load_lender(*where, form, form, database.repaired):
+                return found, Provenance.XBACKEND
     others = [other for other in measured_formats(*database.where) if other != form]
     alike = [other for other in others if _profile(other) == _profile(form)]
-    if "xquant" in database.transfers and alike and (found := load_lender(*database.where, alike[0], form)):
+    if (
+        "xquant" in database.transfers
+        and alike
+        and (found := load_lender(*database.where, alike[0], form, database.repaired))
+    ):
         return found, Provenance.XQUANT
     if "xprofile" in database.transfers:
         for other in sorted((o for o in others if o not in alike), key=lambda other: _profile_gap(other, form)):
-            if found := load_lender(*database.where, other, other):
+            if found := load_lender(*database.where, other, other, database.repaired):
                 return found, Provenance.XPROFILE
     return None
 

@@ -10,6 +10,7 @@ from aicjax import quant
 from aicjax.hardware import System
 from aicjax.ops.roofline import gemm_sol_ms
 from aicjax.tables import first_rows, read_rows
+from aicjax.tables.repair import is_repaired, read_repaired
 
 TABLE = "gemm_perf"
 LEGACY_FORMATS = ("awq", "gptq")  # rows of formats that no mode uses
@@ -24,6 +25,7 @@ class GemmSites:
         knots: Token counts, ascending [knot].
         latency_ms: Latency, never below the roofline [site, knot]; NaN where not measured.
         first, last: First and last measured token count of each shape [site].
+        repaired: Whether the time of a host was taken out.
     """
 
     sites: np.ndarray
@@ -31,6 +33,7 @@ class GemmSites:
     latency_ms: np.ndarray
     first: np.ndarray
     last: np.ndarray
+    repaired: bool = False
 
 
 def table_format(mode: str) -> str:
@@ -39,9 +42,11 @@ def table_format(mode: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def load_gemm(system: System, backend: str, version: str, shared: bool, mode: str) -> GemmSites | None:
+def load_gemm(
+    system: System, backend: str, version: str, shared: bool, mode: str, repaired: bool = False
+) -> GemmSites | None:
     """Measured shapes of one format, clamped to the roofline; None when nothing was measured."""
-    rows = read_rows(system.name, backend, version, TABLE, shared)
+    rows = read_repaired(system.name, backend, version, TABLE, shared, repaired)
     if rows is None:
         return None
     codes, formats = rows.text("gemm_dtype")
@@ -50,6 +55,7 @@ def load_gemm(system: System, backend: str, version: str, shared: bool, mode: st
     rows = rows.select(codes == formats.index(mode))
     m, n, k = (rows.number(c).astype(np.int64) for c in ("m", "n", "k"))
     keep = first_rows(m, n, k)
+    lowered = bool(is_repaired(rows)[keep].any())
     m, n, k, latency = m[keep], n[keep], k[keep], rows.number("latency")[keep].astype(np.float64)
     form = quant.GEMM[mode]
     if form.dtype in system.peak_flops:
@@ -66,7 +72,7 @@ def load_gemm(system: System, backend: str, version: str, shared: bool, mode: st
     dense[rank[site], column[order]] = latency[order]
     measured = np.isfinite(dense)
     last = knots.size - 1 - measured[:, ::-1].argmax(-1)
-    return GemmSites(sites, knots, dense, knots[measured.argmax(-1)], knots[last])
+    return GemmSites(sites, knots, dense, knots[measured.argmax(-1)], knots[last], lowered)
 
 
 @functools.lru_cache(maxsize=32)

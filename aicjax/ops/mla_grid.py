@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from aicjax._results import Provenance
 from aicjax._types import Array
@@ -17,6 +17,7 @@ from aicjax.interp.grid import GridSlice, Question, ask, bind_slice, empty_slice
 from aicjax.ops.database import Database
 from aicjax.ops.mla_tables import GridRecord, find_slice
 from aicjax.ops.ragged import dense_grid, padded_leaves, shared_knots
+from aicjax.ops.repaired import with_repairs
 from aicjax.ops.zigzag import chunks
 
 Roof = Callable[..., Float[Array, "row point"]]
@@ -33,6 +34,7 @@ class MlaGrid(eqx.Module):
             whatever its points can estimate, so the two never mix.
         heads: Heads of each operator [row].
         cp: Context-parallel ranks that share a prompt [row].
+        repaired: Whether the time of a host was taken out of the points [row].
     """
 
     slices: GridSlice
@@ -41,6 +43,7 @@ class MlaGrid(eqx.Module):
     samples: Samples | None
     heads: Float[Array, " row"]
     cp: Int[Array, " row"]
+    repaired: Bool[Array, " row"]
 
 
 def bind_grid(database: Database, records: Sequence[GridRecord], roof: HostRoof, *, rows: int) -> MlaGrid:
@@ -77,6 +80,7 @@ def bind_grid(database: Database, records: Sequence[GridRecord], roof: HostRoof,
         samples=None if database.interpolates else jax.tree.map(lambda *leaf: np.stack(leaf), *samples),
         heads=np.pad([float(r.num_heads) for r in records], pad, constant_values=1).astype(np.float32),
         cp=np.pad([getattr(r, "cp", 1) for r in records], pad, constant_values=1).astype(np.int32),
+        repaired=np.pad([own is not None and bool(own.repaired.any()) for own in points], pad),
     )
 
 
@@ -102,7 +106,7 @@ def ask_prefill(grid: MlaGrid, roof: Roof, shape: tuple[Any, ...], batch, new, p
 
     def finish(latency, code):
         whole = latency if grid.samples is not None else latency * parts.uncached()
-        return parts.total(whole), parts.worst(code)
+        return parts.total(whole), with_repairs(parts.worst(code), grid.repaired[:, None])
 
     if grid.samples is not None:
         sol = roof(grid.heads[:, None], batch, full, parts.cached, *_columns(shape), hardware)
@@ -118,11 +122,14 @@ def ask_decode(grid: MlaGrid, roof: Roof, shape: tuple[Any, ...], batch, length,
     def point_roof(shape, heads, batch, length):
         return roof(heads, batch, length, *shape, hardware)
 
+    def finish(latency, code):
+        return latency, with_repairs(code, grid.repaired[:, None])
+
     if grid.samples is not None:
         sol = roof(grid.heads[:, None], batch, length, *_columns(shape), hardware)
-        return _estimate(grid, grid.samples, (batch, length), sol, lambda *answer: answer)
+        return _estimate(grid, grid.samples, (batch, length), sol, finish)
     knots = (grid.outer_knots, grid.inner_knots)
-    return ask(grid.slices, knots, grid.heads, (batch, length), point_roof, shape)
+    return ask(grid.slices, knots, grid.heads, (batch, length), point_roof, shape, finish)
 
 
 def prefill_sol(grid: MlaGrid, roof: Roof, shape: tuple[Any, ...], batch, new, prefix, hardware):

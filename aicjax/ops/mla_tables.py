@@ -20,7 +20,7 @@ from aicjax.ops.records import (
     WideEpContextMla,
     WideEpGenerationMla,
 )
-from aicjax.tables import read_rows
+from aicjax.tables.repair import is_repaired, read_repaired
 from aicjax.tables.rows import Rows
 
 GridRecord = (
@@ -74,10 +74,12 @@ TABLES: dict[type, MlaTable] = {
 
 
 @functools.lru_cache(maxsize=64)
-def load_mla(system: System, backend: str, version: str, shared: bool, record: type) -> RaggedTable | None:
+def load_mla(
+    system: System, backend: str, version: str, shared: bool, record: type, repaired: bool = False
+) -> RaggedTable | None:
     """Measured points of one kind of record; None when nothing was measured. The last key of a block is its heads."""
     table = TABLES[record]
-    rows = read_rows(system.name, backend, version, table.name, shared)
+    rows = read_repaired(system.name, backend, version, table.name, shared, repaired)
     if rows is None or not len(rows):
         return None
     columns: list[tuple[np.ndarray, Sequence[Any]]] = [rows.text(column) for column in table.columns]
@@ -86,7 +88,7 @@ def load_mla(system: System, backend: str, version: str, shared: bool, record: t
     batch, length = rows.number("batch_size"), rows.number("isl")
     axes = (batch, length + rows.number("step", 0)) if table.decode else (length, batch)
     outer, inner = (axis.astype(np.int64) for axis in axes)
-    return ragged_table(columns, rows.number("num_heads"), outer, inner, rows.number("latency"))
+    return ragged_table(columns, rows.number("num_heads"), outer, inner, rows.number("latency"), is_repaired(rows))
 
 
 def _native_heads(rows: Rows) -> tuple[np.ndarray, list[int]]:
@@ -103,7 +105,7 @@ def find_slice(database: Database, record: GridRecord) -> tuple[RaggedTable, int
 
     Another attention kernel answers for one that was not measured.
     """
-    spec, table = TABLES[type(record)], load_mla(*database.where, type(record))
+    spec, table = TABLES[type(record)], load_mla(*database.where, type(record), database.repaired)
     if table is None:
         return None
     key = tuple(getattr(record, field) for field in spec.fields)

@@ -35,14 +35,16 @@ class Points:
     Attributes:
         coordinates: Heads and the inner coordinates, outer to inner, an array each [point].
         latency_ms: Latency [point].
+        repaired: Whether the time of a host was taken out of any.
     """
 
     coordinates: tuple[np.ndarray, ...]
     latency_ms: np.ndarray
+    repaired: bool = False
 
     def select(self, mask: np.ndarray) -> "Points":
         """The points of a mask."""
-        return Points(tuple(axis[mask] for axis in self.coordinates), self.latency_ms[mask])
+        return Points(tuple(axis[mask] for axis in self.coordinates), self.latency_ms[mask], self.repaired)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,13 @@ class ModuleTable:
     slices: Mapping[Hashable, Points]
 
 
-def module_table(key: np.ndarray, name: Callable[[int], Hashable], coordinates: Sequence[np.ndarray], latency) -> dict:
+def module_table(
+    key: np.ndarray,
+    name: Callable[[int], Hashable],
+    coordinates: Sequence[np.ndarray],
+    latency: np.ndarray,
+    repaired: np.ndarray | None = None,
+) -> dict:
     """Points by shape.
 
     Args:
@@ -64,14 +72,18 @@ def module_table(key: np.ndarray, name: Callable[[int], Hashable], coordinates: 
         name: What a shape is looked up by.
         coordinates: Coordinates, outer to inner [point] each; no point is repeated.
         latency: Latency [point].
+        repaired: Whether the time of a host was taken out [point]; of none when None.
     """
     order = np.lexsort((*reversed(coordinates), key))
     key, latency = key[order], latency[order].astype(np.float64)
+    lowered = np.zeros(key.size, bool) if repaired is None else repaired[order]
     columns = [axis[order].astype(np.float64) for axis in coordinates]
     shapes, first = np.unique(key, return_index=True)
     ends = [*first[1:], key.size]
     return {
-        name(int(shape)): Points(tuple(axis[low:high] for axis in columns), latency[low:high])
+        name(int(shape)): Points(
+            tuple(axis[low:high] for axis in columns), latency[low:high], bool(lowered[low:high].any())
+        )
         for shape, low, high in zip(shapes, first, ends, strict=True)
     }
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates of routed experts: whose measured points lend their utilisation.
 
-The shape's own points first; failing these, the nearest shape of the same format, of formats of the same profile
-(bytes and compute class), then of the format with the nearest profile. Between profiles the utilisation is scaled by
-how efficiently each format runs.
+The shape's own points first; failing these, the nearest shape of the same format, the same shape as other backends
+measured it on the same system, the nearest shape of formats of the same profile (bytes and compute class), then of the
+format with the nearest profile. Between profiles the utilisation is scaled by how efficiently each format runs.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from aicjax.interp.ends import KNOT_BUCKET, NO_CURVE, Curve
 from aicjax.interp.estimate import Samples, bind_samples, estimated_utilization, no_samples
 from aicjax.ops.database import Database
 from aicjax.ops.expert_work import ExpertLoad, ExpertShape, host_sol_ms
-from aicjax.ops.moe_tables import Formats, shapes_of
+from aicjax.ops.moe_tables import Formats, load_moe, shapes_of
 
 FORMATS = tuple(quant.MOE)
 
@@ -49,6 +50,8 @@ def find_lender(database: Database, formats: Formats, load: ExpertLoad, distribu
         return own
     if "xshape" in database.transfers and (found := _nearest(formats, [load.quant], load.shape, distribution)):
         return Lender(found[1], load._replace(shape=found[0]), Provenance.XSHAPE)
+    if "xbackend" in database.transfers and (curve := _of_other_backends(database, load, distribution)):
+        return Lender(curve, load, Provenance.XBACKEND)
     others = [form for form in formats if form in quant.MOE and form != load.quant]
     alike = [form for form in others if _profile(form) == _profile(load.quant)]
     if "xquant" in database.transfers and (found := _nearest(formats, alike, load.shape, distribution)):
@@ -58,6 +61,17 @@ def find_lender(database: Database, formats: Formats, load: ExpertLoad, distribu
             if found := _nearest(formats, [form], load.shape, distribution):
                 return Lender(found[1], load._replace(shape=found[0], quant=form), Provenance.XPROFILE)
     return None
+
+
+def _of_other_backends(database: Database, load: ExpertLoad, distribution: str) -> Curve | None:
+    """A layer as other backends measured it: the geometric mean at the token counts of all; None where none did."""
+    tables = [shapes_of(load_moe(*where).main, load.quant, distribution) for where in database.others]
+    curves = [shapes[load.shape] for shapes in tables if load.shape in shapes]
+    if not curves:
+        return None
+    tokens = functools.reduce(np.intersect1d, [tokens for tokens, _ in curves])
+    logs = [np.log(latency[np.searchsorted(own, tokens)]) for own, latency in curves]
+    return (tokens, np.exp(np.mean(logs, 0))) if tokens.size else curves[0]
 
 
 def own_points(curve: Curve, load: ExpertLoad) -> Lender | None:

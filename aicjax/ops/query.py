@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aicjax._results import InputError, Provenance
+from aicjax.compat import DEFAULT, Compat
 from aicjax.constants import OpConstants, load_constants, traced
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div, point_bucket
@@ -53,6 +54,7 @@ def operator_latency(
     prefix: Any = 0,
     lanes: Sequence[str] | None = None,
     constants: OpConstants | None = None,
+    compat: Compat = DEFAULT,
 ) -> OpTimes:
     """Latency of each operator at its own coordinates.
 
@@ -69,6 +71,7 @@ def operator_latency(
         prefix: Cached tokens before the new ones, prefill only [op].
         lanes: Order in which attention kernels are tried; the backend's own when None.
         constants: Operator constants; the reference set when None.
+        compat: Defects of AIConfigurator that reading tables follows.
 
     Raises:
         InputError: A mode, a policy, a kind or coordinates that do not fit.
@@ -83,7 +86,8 @@ def operator_latency(
         0.011738
     """
     order = None if lanes is None else tuple(lanes)
-    database = Database(system, backend, version, mode, transfer_kinds(transfer_policy), share=share, lanes=order)
+    kinds, repaired = transfer_kinds(transfer_policy, compat), not compat.host_times_in_tables
+    database = Database(system, backend, version, mode, kinds, share=share, lanes=order, repaired=repaired)
     known: OpConstants = traced(load_constants(backend).op if constants is None else constants)
     if not ops:
         raise InputError("ops", ops, "at least one operator")

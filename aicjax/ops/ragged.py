@@ -25,6 +25,7 @@ class RaggedTable:
         slice_of: Slice of each point [point].
         heads, outer, inner: Coordinates of each point [point].
         latency_ms: Measured latency [point].
+        repaired: Whether the time of a host was taken out of it [point].
     """
 
     keys: tuple[tuple[Any, ...], ...]
@@ -33,12 +34,13 @@ class RaggedTable:
     outer: np.ndarray
     inner: np.ndarray
     latency_ms: np.ndarray
+    repaired: np.ndarray
 
     def of(self, index: int) -> "RaggedTable":
         """One slice alone, its points in ascending (heads, outer, inner)."""
         mine = np.flatnonzero(self.slice_of == index)
         mine = mine[np.lexsort((self.inner[mine], self.outer[mine], self.heads[mine]))]
-        columns = (self.heads, self.outer, self.inner, self.latency_ms)
+        columns = (self.heads, self.outer, self.inner, self.latency_ms, self.repaired)
         return RaggedTable((self.keys[index],), np.zeros_like(mine), *(column[mine] for column in columns))
 
 
@@ -48,6 +50,7 @@ def ragged_table(
     outer: np.ndarray,
     inner: np.ndarray,
     latency_ms: np.ndarray,
+    repaired: np.ndarray | None = None,
 ) -> RaggedTable:
     """A table from its rows; of rows that measured the same point the first counts.
 
@@ -55,6 +58,7 @@ def ragged_table(
         columns: Columns that select a slice: codes [row] and the words they stand for.
         heads, outer, inner: Coordinates [row].
         latency_ms: Measured latency [row].
+        repaired: Whether the time of a host was taken out of it [row]; of none when None.
     """
     codes = [codes for codes, _ in columns]
     keep = first_rows(*codes, heads, outer, inner)
@@ -63,7 +67,9 @@ def ragged_table(
         combined = combined * len(words) + code[keep]
     _, first, slice_of = np.unique(combined, return_index=True, return_inverse=True)
     keys = tuple(tuple(words[int(code[row])] for code, words in columns) for row in keep[first])
-    return RaggedTable(keys, slice_of, heads[keep], outer[keep], inner[keep], latency_ms[keep].astype(np.float64))
+    lowered = np.zeros(heads.shape, bool) if repaired is None else repaired
+    points = heads[keep], outer[keep], inner[keep], latency_ms[keep].astype(np.float64), lowered[keep]
+    return RaggedTable(keys, slice_of, *points)
 
 
 def coded_numbers(column: np.ndarray) -> tuple[np.ndarray, list[int]]:

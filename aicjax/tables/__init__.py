@@ -8,5 +8,6 @@ from aicjax.tables.sources import Source as Source
 from aicjax.tables.sources import sources as sources
 from aicjax.tables.store import read_rows as read_rows
 from aicjax.tables.versions import available as available
+from aicjax.tables.versions import newest_versions as newest_versions
 from aicjax.tables.versions import resolve_version as resolve_version
 from aicjax.tables.versions import version_slots as version_slots

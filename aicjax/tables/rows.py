@@ -124,6 +124,11 @@ class Rows:
             {name: (codes[rows], vocabulary) for name, (codes, vocabulary) in self._texts.items()},
         )
 
+    def with_number(self, column: str, values: np.ndarray) -> "Rows":
+        """The same rows with a column of numbers added or replaced [row]."""
+        numbers = {**self._numbers, column: (values, None)}
+        return Rows(self.sources, self.source, self._file_row, numbers, self._texts)
+
     @classmethod
     def concatenate(cls, parts: "Sequence[Rows]") -> "Rows":
         """Rows of several sources of one table; a column that a source lacks is empty there."""

@@ -73,6 +73,16 @@ def available(system: str) -> dict[str, dict[str, tuple[str, ...]]]:
     }
 
 
+@functools.lru_cache(maxsize=64)
+def newest_versions(system: str) -> dict[str, str]:
+    """The version that answers for each backend measured on a system when none is asked for."""
+    found = {}
+    for backend in tree(system).backends():
+        current = version_slots(system, backend).get("current")
+        found[backend] = current or newest_first(tree(system).versions(backend))[0]
+    return found
+
+
 def _without_slots(system: str, backend: str, version: str | None) -> str:
     files = tree(system)
     measured = newest_first(files.versions(backend))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aicjax._results import AicjaxError, Provenance
+from aicjax.compat import REFERENCE
 from aicjax.hardware import System, load_system
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import Op
@@ -88,7 +89,7 @@ class OperatorFile:
     def _ask(self, rows: StoredRows, where: Where, options: dict[str, Any]) -> _Answers:
         ops = [self.record(row) for row in rows.records(np.arange(len(rows)))]
         points = {argument: rows[column] for argument, column in self.points.items() if column in rows}
-        times = operator_latency(*where, ops, **points, **options)
+        times = operator_latency(*where, ops, **points, **options, compat=REFERENCE)
         outcome = np.where(np.isnan(times.latency_ms), NO_DATA, np.array(OK, object))
         return _Answers(times.latency_ms, times.provenance, outcome)
 

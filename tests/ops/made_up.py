@@ -45,7 +45,8 @@ def database(**tables: Rows) -> Iterator[None]:
         return tables.get(table)
 
     with contextlib.ExitStack() as stack:
-        readers = [m for name, m in sys.modules.items() if name.startswith("aicjax.ops.") and hasattr(m, "read_rows")]
+        reading = ("aicjax.ops.", "aicjax.tables.repair")
+        readers = [m for name, m in sys.modules.items() if name.startswith(reading) and hasattr(m, "read_rows")]
         for module in readers:
             stack.enter_context(mock.patch.object(module, "read_rows", read))
         yield

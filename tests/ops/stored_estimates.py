@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from aicjax._results import Provenance
+from aicjax.compat import REFERENCE
 from aicjax.hardware import load_system
 from aicjax.ops.query import OpTimes, operator_latency
 from benchmarks.parity_cases.comparison import NO_DATA, NO_PEAK, OK, stored_outcome
@@ -40,7 +41,7 @@ def ask(name: str, rows: StoredRows, system: str, backend: str, version: str, mo
     ops = [case.record(row) for row in rows.records(np.arange(len(rows)))]
     allowed = None if policy == "default" else policy
     where = (load_system(system), backend, version)
-    return operator_latency(*where, ops, mode=mode, transfer_policy=allowed, **points)
+    return operator_latency(*where, ops, mode=mode, transfer_policy=allowed, compat=REFERENCE, **points)
 
 
 def check(name: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aicjax._results import MissingPeak, Provenance
+from aicjax.compat import REFERENCE
 from aicjax.hardware import load_system
 from aicjax.ops.attention import slice_key
 from aicjax.ops.attention_tables import load_attention
@@ -58,7 +59,7 @@ def ask(name: str, rows: StoredRows, where: tuple) -> OpTimes:
     points: dict[str, Any] = {name: rows[column] for name, column in case.points.items() if column in rows}
     ops = [case.record(row) for row in rows.records(np.arange(len(rows)))]
     system, backend, version = where
-    return operator_latency(load_system(system), backend, version, ops, **points)
+    return operator_latency(load_system(system), backend, version, ops, **points, compat=REFERENCE)
 
 
 def answerable(rows: StoredRows) -> StoredRows:
