@@ -20,6 +20,7 @@ _WORDS = {
     "kv_cache": ("fp8", "bfloat16"),
     "experts": ("parallel",),
     "attention": ("data", "tensor"),
+    "attention_kernel": ("trtllm_mha",),
     "wrong": ("speculation", "concurrency"),
 }
 _NEUTRAL = {  # what a number is where nothing is known
@@ -62,6 +63,7 @@ class LaunchFacts(NamedTuple):
         warm_up: Requests sent before the measured ones, relative to the concurrency.
         experts: `parallel` where experts are spread over all GPUs whatever the record says.
         attention: `data` or `tensor` where attention is split so whatever the record says.
+        attention_kernel: Attention kernel that the script asks for; "" for the engine's choice.
         wrong: What the record states wrongly and cannot be corrected.
     """
 
@@ -81,6 +83,7 @@ class LaunchFacts(NamedTuple):
     warm_up: Floats
     experts: Strings
     attention: Strings
+    attention_kernel: Strings
     wrong: Strings
 
 
