@@ -18,11 +18,11 @@ import optax
 
 import aicjax
 from aicjax.forward import step_queries
-from aicjax.serving.agg import AggSetting, agg_estimate, mixed_step_ms
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
 from aicjax.serving.load import Load
-from aicjax.serving.plan import plan_agg
-from aicjax.serving.relaxed import RelaxedPlan, between, relaxed_agg_plan
+from aicjax.serving.point import StepParts, plan_points, point_estimate, serving_numbers, setting_of
+from aicjax.serving.relaxed import RelaxedPlan, between, relaxed_plan
+from aicjax.serving.replica import replica_constants, worker_cost
 from aicjax.serving.static import decode_samples, static_estimate
 
 SYSTEM, BACKEND, MODEL = "h200_sxm", "trtllm", aicjax.load_model("Qwen/Qwen3-32B-FP8")
@@ -117,7 +117,7 @@ def whole(value: float) -> set[int]:
 def in_flight(case: Case) -> list[Found]:
     """Over layout and (batch, ctx_tokens) of in-flight batching."""
     bound, load = bind(case), case.load
-    setting = AggSetting(float(load.osl), load.progress, float(MODEL.layers))
+    setting, numbers = setting_of(load, MODEL.layers), serving_numbers(bound.constants)
     most = (case.ctx_tokens + case.batch, -(-case.ctx_tokens // load.isl), case.batch)
     tokens, prompts, rows = (np.maximum(np.arange(count + 1), 1) for count in most)  # nothing runs at zero
     curves = bound.evaluate(step_queries(
@@ -125,22 +125,24 @@ def in_flight(case: Case) -> list[Found]:
         prefill_prefix=0, generation_rows=rows, decode_rows=rows, decode_length=load.mid_kv_len,
     ))  # fmt: skip
     parts = (curves.context_rest_ms, curves.context_attention_ms, curves.generation_attention_ms)
-    parts += (curves.generation_rest_ms + curves.generation_attention_ms, np.array(case.tp, np.float32))
+    parts += (curves.generation_rest_ms, np.array(case.tp, np.float32))
 
     def figures(data: Any, plan: RelaxedPlan) -> tuple[Any, Any]:
-        counts = (plan.shared_tokens, plan.prompts, plan.decode_rows, plan.batch)
-        *mixed, decode_ms = (between(curve, count) for curve, count in zip(data[:4], counts, strict=True))
-        mixed_ms = mixed_step_ms(plan.point, *mixed)
-        found = agg_estimate(mixed_ms, decode_ms, plan.point, setting, bound.constants.serving)
-        room = plan.prompts / jnp.maximum(plan.batch - 1, 1)  # a mixed step keeps a decode row
+        rest, prompts, attention, decode, gpus = data
+        counts = ((rest, plan.shared_tokens), (prompts, plan.attended), (attention, plan.decode_rows))
+        counts += ((decode, plan.batch), (attention, plan.batch))
+        steps = StepParts(*(between(curve, count) for curve, count in counts))
+        found = point_estimate(steps, plan.point, setting, numbers)
+        held = jnp.maximum(plan.prompts, plan.room)
+        room = held / jnp.maximum(plan.batch - 1, 1)  # a mixed step keeps a decode row
         over = jnp.stack([found.ttft_ms / case.ttft, found.tpot_ms / case.tpot, room])
-        return jnp.log(found.seq_per_s * (load.osl - 1) / data[4]), jnp.log(over)
+        return jnp.log(found.seq_per_s * (load.osl - 1) / gpus), jnp.log(over)
 
     def problem(data: Any, point: Any) -> tuple[Any, Any]:
-        return figures(data, relaxed_agg_plan(load, point[0], point[1], spread_decode_rows=True))
+        return figures(data, relaxed_plan(load, point[0], point[1], bound.constants, spread=True))
 
     def plan_of(points: np.ndarray) -> RelaxedPlan:
-        return RelaxedPlan.of(plan_agg(load, *points.T, spread_decode_rows=True))
+        return RelaxedPlan.of(plan_points(load, *points.T, bound.constants, spread=True))
 
     def near(point: np.ndarray) -> set[tuple[int, int]]:
         """Budgets just large enough for a number of steps, chunks or prompts; ceilings may cost a few requests."""
@@ -164,12 +166,14 @@ def disaggregated(case: Case) -> list[Found]:
     ))  # fmt: skip
     attention = curves.generation_attention_ms.reshape(len(case.tp), len(rows), -1)
     decode = (curves.generation_rest_ms[..., None] + attention) @ weights.astype(np.float32)
-    prefill, constants = curves.context_rest_ms + curves.context_attention_ms, bound.constants.disagg
+    prefill, constants = curves.context_rest_ms + curves.context_attention_ms, replica_constants(bound.constants)
+    prefill = worker_cost(bound.constants, "prefill", MODEL.layers).prefill_ms(prefill)
+    decode = worker_cost(bound.constants, "decode", MODEL.layers).decode_ms(decode, rows, load.osl - 1)
 
     def problem(data: Any, point: Any) -> tuple[Any, Any]:
         p_ms, d_ms = (between(curve, batch) for curve, batch in zip(data[:2], point[:2], strict=True))
-        p = static_estimate("static_ctx", p_ms * constants.prefill_latency_correction, 0.0, point[0], load.osl)
-        d = static_estimate("static_gen", 0.0, d_ms * constants.decode_latency_correction, point[1], load.osl)
+        p = static_estimate("static_ctx", p_ms, 0.0, point[0], load.osl)
+        d = static_estimate("static_gen", 0.0, d_ms, point[1], load.osl)
         first, second = Workers(p.seq_per_s, data[2]), Workers(d.seq_per_s, data[3])
         counts = WorkerCounts(point[2], point[3], 0 * point[2])
         found = disagg_estimate(first, second, counts, p.ttft_ms, d.tpot_ms, load.osl, constants, xp=jnp)

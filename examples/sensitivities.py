@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 import aicjax
 from aicjax.forward import bind, step_queries, step_times
-from aicjax.serving.agg import AggPoint, AggSetting, agg_estimate, mixed_step_ms
+from aicjax.serving.agg import AggPoint
 from aicjax.serving.load import Load
-from aicjax.serving.plan import plan_agg
+from aicjax.serving.point import StepParts, plan_points, point_estimate, serving_numbers, setting_of
 
 BATCH, CTX_TOKENS = 16, 4000
 LOAD = Load(isl=4000, osl=500, prefix=500)
@@ -30,35 +30,34 @@ def main() -> None:
     bound = bind(system, backend, version, [aicjax.op_lists(model, layout, quantisation, backend)])
     arrays = jax.device_put(bound.arrays)
 
-    plan = plan_agg(LOAD, BATCH, CTX_TOKENS, spread_decode_rows=True)
+    constants = jax.tree.map(jnp.asarray, aicjax.load_constants(backend))
+    plan = plan_points(LOAD, BATCH, CTX_TOKENS, constants, spread=True)
     queries = step_queries(
         context_batch=1,
         context_new=plan.shared_tokens,
         context_prefix=plan.shared_prefix,
-        prefill_batch=plan.prompts,
+        prefill_batch=plan.attended,
         prefill_new=LOAD.new_tokens,
         prefill_prefix=LOAD.prefix,
         generation_rows=BATCH,
         decode_rows=[plan.decode_rows.item(), BATCH],
         decode_length=LOAD.mid_kv_len,
     )
-    point = AggPoint(float(BATCH), float(plan.prefill_steps), float(plan.chunks), bool(plan.drains))
-    setting = AggSetting(float(LOAD.osl), LOAD.progress, float(model.layers))
+    counts = ("batch", "prefill_steps", "chunks", "drains", "prompts", "room")
+    point = AggPoint(*(getattr(plan, name).item() for name in counts))
+    setting = setting_of(LOAD, model.layers)
 
     def estimate(constants: aicjax.Constants):
         times = step_times(arrays, queries, constants.op)
-        decode_attention = times.generation_attention.total_ms[0]
-        mixed_ms = mixed_step_ms(
-            point, times.context_rest.total_ms[0, 0], times.context_attention.total_ms[0, 0], decode_attention[0]
-        )
-        decode_ms = times.generation_rest.total_ms[0, 0] + decode_attention[1]
-        return agg_estimate(mixed_ms, decode_ms, point, setting, constants.serving)
+        attention, rest = times.generation_attention.total_ms[0], times.generation_rest.total_ms[0, 0]
+        prompts_ms = times.context_rest.total_ms[0, 0], times.context_attention.total_ms[0, 0]
+        parts = StepParts(*prompts_ms, attention[0], rest, attention[1])
+        return point_estimate(parts, point, setting, serving_numbers(constants))
 
     def log_figures(constants: aicjax.Constants):
         figures = estimate(constants)
         return jnp.log(figures.seq_per_s), jnp.log(figures.ttft_ms)
 
-    constants = jax.tree.map(jnp.asarray, aicjax.load_constants(backend))
     figures = jax.jit(estimate)(constants)
     per_gpu = float(figures.seq_per_s) * (LOAD.osl - 1) / layout.gpus  # the prefill's token is not counted
     print(f"TTFT {float(figures.ttft_ms):.2f} ms, TPOT {float(figures.tpot_ms):.3f} ms, {per_gpu:.1f} tokens/s/gpu")

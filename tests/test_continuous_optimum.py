@@ -68,4 +68,5 @@ def test_disaggregated(example: ModuleType):
         point |= {f"{role}_{name}": number for name, number in zip(sizes, numbers, strict=True)}
     row = aicjax.estimate(**MODEL, mode="disagg", **point).row
     assert row["tokens/s/gpu"] == pytest.approx(answer[2][0], rel=1e-3)
-    assert row["ttft"] * 1.8 <= LIMITS["ttft"] and row["tpot"] <= LIMITS["tpot"]
+    waits = 1.8 if aicjax.load_constants("trtllm").formulas == "steady_state" else 1.0  # else in the row, if shorter
+    assert row["ttft"] * waits <= LIMITS["ttft"] and row["tpot"] <= LIMITS["tpot"]

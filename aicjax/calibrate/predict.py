@@ -20,6 +20,7 @@ from aicjax.explore.static_sweep import static_points
 from aicjax.forward.bound import StepCurves
 from aicjax.serving.coordinates import Coordinates
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
+from aicjax.serving.replica import WorkerCost
 from aicjax.serving.static import static_estimate
 
 
@@ -122,10 +123,10 @@ class _MeanField:
             answers["tpot_ms"][rows] = estimate.tpot_ms[..., 0][points]
             answers["context_ms"][rows] = answers["generation_ms"][rows] = 0.0
         elif batch.prefill:
-            found = static_points(batch.sweep, curves, configs, correction=disagg.prefill_latency_correction)
+            found = static_points(batch.sweep, curves, configs, cost=WorkerCost(disagg.prefill_latency_correction))
             answers["context_ms"][rows] = found.context_ms[points]
         else:
-            found = static_points(batch.sweep, curves, configs, correction=disagg.decode_latency_correction)
+            found = static_points(batch.sweep, curves, configs, cost=WorkerCost(disagg.decode_latency_correction))
             answers["generation_ms"][rows] = found.generation_ms[points]
 
     def finish(self, rows: Measurements, batches: Sequence[RowBatch], answers: dict[str, Floats]) -> None:

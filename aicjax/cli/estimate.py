@@ -155,6 +155,9 @@ def command(
         str | None, _encoder("batch-size", "Requests that an encode worker takes together.")
     ] = None,
     encoder_num_workers: Annotated[str | None, _encoder("num-workers", "Encode workers.")] = None,
+    load: options.LoadShape = None,
+    waves: options.Waves = None,
+    length_low: options.LengthLow = None,
     nextn: options.Nextn = None,
     nextn_accepted: options.NextnAccepted = None,
     backend_version: options.Version = None,

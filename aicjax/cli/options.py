@@ -145,6 +145,31 @@ NextnAccepted = Annotated[
     flag("--nextn-accepted", panel=_WORKLOAD, metavar="MEAN", text="Accepted drafts of a step; needed with --nextn."),
 ]
 
+LoadShape = Annotated[
+    str | None,
+    flag(
+        "--load",
+        panel=_WORKLOAD,
+        default="steady",
+        metavar="steady|closed",
+        text="Requests in flight: a number without end, or a run that sends all of them at once at first.",
+    ),
+]
+Waves = Annotated[
+    str | None,
+    flag("--waves", panel=_WORKLOAD, default="10", text="Requests of a run for each in flight (--load closed)."),
+]
+LengthLow = Annotated[
+    str | None,
+    flag(
+        "--length-low",
+        panel=_WORKLOAD,
+        default="1",
+        metavar="SHARE",
+        text="Lengths vary from this share of isl and osl to all of them (--load closed).",
+    ),
+]
+
 ImageHeight = Annotated[
     str | None,
     flag("--image-height", panel=_IMAGES, default="no images", metavar="PIXELS", text="Height of an image."),

@@ -119,7 +119,7 @@ class AfdTask(Task):
             "ttft_correction": request.afd_ttft_correction_factor,
         }
         changed = {name: value for name, value in stated.items() if value is not None}
-        return dataclasses.replace(self.sweep.deployment.constants.disagg, **changed)
+        return dataclasses.replace(self.sweep.deployment.disagg, **changed)
 
     def _nothing(self, points: AfdPoints) -> str:
         """Why no deployment is left."""
@@ -155,6 +155,8 @@ def plan_afd_task(
     """
     if request.osl < 2:
         raise NoFeasible(f"{name}: one output token leaves nothing to decode.")
+    if request.load == "closed":
+        raise NoFeasible(f"{name}: a first wave (load closed) is not modelled.")
     if request.has_images:
         raise NoFeasible(f"{name}: the pools run language models alone, but requests have images.")
     deployment = deploy(request, "agg", backend)

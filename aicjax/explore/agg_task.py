@@ -88,7 +88,7 @@ class AggTask(Task):
             return agg_frame(points, self._kept(points, grid), worker)
         behind = [behind_encoders(points, wait) for wait in self.pool.workers.latency_ms.tolist()]
         rows = [agg_frame(points, self._kept(waiting, grid, below=True), worker) for waiting in behind]
-        cells = cell_frame(rows, self.pool, self._cell_limits(grid), worker.deployment.constants.disagg)
+        cells = cell_frame(rows, self.pool, self._cell_limits(grid), worker.deployment.disagg)
         if not grid.exhaustive:
             return cells
         return front_cells(cells, sweep_bounds(self.request, grid.targets), self.budget.objectives(self.request))
@@ -167,7 +167,7 @@ class AggTask(Task):
         split = self._memory(self.space.worker.memory, row["bs"], row["ctx_tokens"])
         memory, steps = (memory_use("agg", split, config),), encoder_step(points.encoder, config, at)
         if self.pool is not None:
-            choice, constants = self.pool.choice(row), self.space.worker.deployment.constants.disagg
+            choice, constants = self.pool.choice(row), self.space.worker.deployment.disagg
             memory, steps = (self.pool.uses[choice], *memory), self.pool.steps[choice]
             capacity = self.pool.workers.take(choice).rate(row["(e)workers"], constants)
             binding = "encode" if capacity <= row["seq/s"] else binding

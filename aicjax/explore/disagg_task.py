@@ -32,6 +32,7 @@ from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, WorkerMemory
 from aicjax.serving.disagg import ReplicaLimits
+from aicjax.serving.replica import WorkerCost
 
 _ROUNDING = 10.0**-DECIMALS  # of the rates of rows
 
@@ -45,7 +46,7 @@ class _Side:
         rows: Candidate workers, one row each.
         curves: Step times of its engine.
         positions: Its layouts on the config axis.
-        correction: Factor on its latencies.
+        cost: What it costs beyond its kernels.
         evaluated: Points evaluated.
         missing: Whether points without data were passed over.
         encoder: Times of the vision encoder; None without one.
@@ -55,7 +56,7 @@ class _Side:
     rows: Frame
     curves: StepCurves
     positions: Sequence[int]
-    correction: float
+    cost: WorkerCost
     evaluated: int
     missing: bool
     encoder: EncoderTimes | None
@@ -64,7 +65,7 @@ class _Side:
         """Operators behind the worker of a replica."""
         config = self.positions[_config(self.sweep, row, prefix)]
         batch = int(np.flatnonzero(self.sweep.batches == row[f"{prefix}bs"])[0])
-        named = {"correction": self.correction, "worker": f"{role} worker, "}
+        named = {"correction": self.cost.correction, "worker": f"{role} worker, "}
         steps = encoder_step(self.encoder, _config(self.sweep, row, prefix), batch, **named)
         return steps + static_steps(self.sweep, self.curves, config, batch, **named)
 
@@ -95,9 +96,9 @@ class DisaggTask(Task):
     def finish(self, evaluation: Evaluation) -> TaskResult:
         """The outcome of the experiment."""
         request, deployment = self.request, self.prefill.worker.deployment
-        constants = deployment.constants.disagg
-        prefill = self._side(self.prefill_sweep, constants.prefill_latency_correction, evaluation)
-        decode = self._side(self.decode_sweep, constants.decode_latency_correction, evaluation)
+        constants = deployment.disagg
+        prefill = self._side(self.prefill_sweep, deployment.cost("prefill"), evaluation)
+        decode = self._side(self.decode_sweep, self.decode.worker.deployment.cost("decode"), evaluation)
         return self.picked(
             self._feasible(prefill.rows, decode.rows, self.grid),
             lambda: self._shortfall(prefill, decode, self._limits(self.grid).sizes),
@@ -116,7 +117,7 @@ class DisaggTask(Task):
     def _feasible(self, prefill: Frame, decode: Frame, grid: Grid) -> Frame:
         """Rows of the replicas that some rows of workers form within the limits."""
         request, deployment = self.request, self.prefill.worker.deployment
-        limits, osl, constants = self._limits(grid), deployment.load.osl, deployment.constants.disagg
+        limits, osl, constants = self._limits(grid), deployment.load.osl, deployment.disagg
         wide = tuple(self.prefill.worker.libraries), tuple(self.decode.worker.libraries)
         if grid.exhaustive:
             bounds, sought = sweep_bounds(request, grid.targets), self.budget.objectives(request)
@@ -130,7 +131,7 @@ class DisaggTask(Task):
         """Requests in flight in the replica of each row at its rate."""
         if self.request.switches.idle_decode_slots_in_flight:
             return rows["concurrency"]
-        constants = self.prefill.worker.deployment.constants.disagg
+        constants = self.prefill.worker.deployment.disagg
         decode = rows["(d)seq/s/worker"] * rows["(d)workers"] * constants.decode_degradation
         return in_flight(rows["concurrency"], rows["seq/s"], decode)
 
@@ -147,14 +148,12 @@ class DisaggTask(Task):
             large_ep=self.prefill.large_ep or self.decode.large_ep,
         )
 
-    def _side(self, sweep: StaticSweep, correction: float, evaluation: Evaluation) -> _Side:
+    def _side(self, sweep: StaticSweep, cost: WorkerCost, evaluation: Evaluation) -> _Side:
         curves, positions = evaluation.curves(sweep.worker)
-        points = static_points(
-            sweep, curves, positions, correction=correction, kv_fraction=self.request.free_gpu_memory_fraction
-        )
+        points = static_points(sweep, curves, positions, cost=cost, kv_fraction=self.request.free_gpu_memory_fraction)
         fits, missing = fitting(points)
         rows = static_frame(sweep, points, fits)
-        return _Side(sweep, rows, curves, positions, correction, int(fits.sum()), bool(missing.any()), points.encoder)
+        return _Side(sweep, rows, curves, positions, cost, int(fits.sum()), bool(missing.any()), points.encoder)
 
     def _memory(self, sweep: StaticSweep, memory: WorkerMemory, batch: int) -> MemorySplit:
         load, fraction = sweep.worker.deployment.load, self.request.free_gpu_memory_fraction
@@ -180,7 +179,7 @@ class DisaggTask(Task):
         p, d = int(np.argmin(prefill.rows["ttft"])), int(np.argmin(decode.rows["tpot"]))
         wait_ms = 0.0 if self.pool is None else float(self.pool.workers.latency_ms.min())
         alone_ms = prefill.rows["ttft"][p : p + 1] + wait_ms
-        constants = self.prefill.worker.deployment.constants.disagg
+        constants = self.prefill.worker.deployment.disagg
         ttft = alone_ms * constants.ttft_correction + constants.handover_ms
         tpot = decode.rows["tpot"][d : d + 1]
         total = ttft + tpot * (decode.sweep.worker.deployment.load.osl - 1)
@@ -194,7 +193,7 @@ class DisaggTask(Task):
         return shortfall, shortfall.error(self.name)
 
     def _explain(self, prefill: _Side, decode: _Side, row: dict) -> Explanation:
-        constants = self.prefill.worker.deployment.constants.disagg
+        constants = self.prefill.worker.deployment.disagg
         prefill_rate = row["(p)seq/s/worker"] * row["(p)workers"] * constants.prefill_degradation
         decode_rate = row["(d)seq/s/worker"] * row["(d)workers"] * constants.decode_degradation
         binding, reason, next_batch = self._next_batch(decode, row)
@@ -227,7 +226,7 @@ class DisaggTask(Task):
 
     def _tpot_in_use(self, decode: _Side, row: dict) -> float:
         """TPOT of the smallest decode batch of the layout that sustains the rate of the replica."""
-        rows, degradation = decode.rows, self.prefill.worker.deployment.constants.disagg.decode_degradation
+        rows, degradation = decode.rows, self.prefill.worker.deployment.disagg.decode_degradation
         sustained = rows["seq/s"] * row["(d)workers"] * degradation + _ROUNDING >= row["seq/s"]
         batches = np.flatnonzero((rows["parallel"] == row["(d)parallel"]) & (rows["bs"] <= row["(d)bs"]) & sustained)
         return float(rows["tpot"][batches].min(initial=row["tpot"]))
@@ -267,6 +266,8 @@ def plan_disagg_task(
         raise NoFeasible(f"{name}: a prefill and a decode worker need two GPUs, the budget is {budget.gpus}.")
     if request.osl < 2:
         raise NoFeasible(f"{name}: one output token leaves nothing to decode.")
+    if request.load == "closed":
+        raise NoFeasible(f"{name}: a first wave (load closed) is modelled for single estimates of replicas alone.")
     prefill, decode = (role_space(request, role, backend, budget, grid.layouts) for role in ("prefill", "decode"))
     batches = {"prefill": _prefill_batches(request, grid), "decode": _decode_batches(request, grid)}
     stride = grid.disagg.decode_stride

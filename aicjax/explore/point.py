@@ -16,12 +16,13 @@ from aicjax.explore.disagg_sweep import disagg_frame, worker_table
 from aicjax.explore.encode_pool import EncodePool, encode_pool
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import load_grid
-from aicjax.explore.replicas import one_replica
+from aicjax.explore.replicas import Replicas, one_replica
 from aicjax.explore.request import EstimateRequest
 from aicjax.explore.result import MemoryUse, Sensitivity, StepTimes
-from aicjax.explore.roles import Deployment, deploy
+from aicjax.explore.roles import Deployment
 from aicjax.explore.sensitivity_points import disagg_sensitivities
 from aicjax.explore.worker_point import STATIC, WorkerPoint, agg_point, resolved, static_point
+from aicjax.serving.replica import prefills_waited, replica_constants
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
     """The estimate of one point: in-flight batching, a static batch, or a disaggregated deployment.
 
     A worker that does not fit its GPU is refused; where only the KV cache is over its share, static and in-flight
-    estimates carry a warning and a replica is refused. The TTFT of a replica is that of its prefill worker, without the
-    correction for queueing that a search applies.
+    estimates carry a warning and a replica is refused. By the mean field, the TTFT of a replica is that of its prefill
+    worker, without the correction for queueing that a search applies; by the closed loop, it has the wait at the
+    utilisation of the prefill workers, where a search has that at the highest utilisation.
 
     Args:
         request: The point.
@@ -85,7 +87,7 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
         return _result(request, [part], part.frame, moves=part.sensitivities)
     deployment = part.worker.deployment
     pool, encoders = _pool(request, deployment)
-    frame = cell_rows(part.frame, Cells.one(1, encoders), 0, pool, deployment.constants.disagg)
+    frame = cell_rows(part.frame, Cells.one(1, encoders), 0, pool, deployment.disagg)
     return _result(request, [part], frame, pool)
 
 
@@ -97,23 +99,34 @@ def _pool(request: EstimateRequest, deployment: Deployment) -> tuple[EncodePool,
 
 
 def _disagg(request: EstimateRequest) -> EstimateResult:
-    constants = deploy(request, "prefill", request.backend).constants.disagg
-    corrections = (constants.prefill_latency_correction, constants.decode_latency_correction)
     parts = [
-        static_point(request, *STATIC[mode], correction=correction, decimals=DECIMALS, kv_is_fatal=True)
-        for mode, correction in zip(("static_ctx", "static_gen"), corrections, strict=True)
+        static_point(request, *STATIC[mode], decimals=DECIMALS, kv_is_fatal=True)
+        for mode in ("static_ctx", "static_gen")
     ]
     prefill, decode = (worker_table(part.frame) for part in parts)
     counts = (int(request.prefill_num_workers or 0), int(request.decode_num_workers or 0))
-    uncorrected = dataclasses.replace(constants, ttft_correction=1.0)
-    pool, encoders = _pool(request, parts[0].worker.deployment) if request.enable_epd else (None, 0)
+    deployment = parts[0].worker.deployment
+    pool, encoders = _pool(request, deployment) if request.enable_epd else (None, 0)
     encode = (encoders, None if pool is None else pool.workers)
-    replica = one_replica(prefill, decode, *counts, request.osl, uncorrected, *encode)
+    osl, constants = deployment.load.mean.osl, dataclasses.replace(deployment.disagg, ttft_correction=1.0)
+    replica = one_replica(prefill, decode, *counts, osl, constants, *encode)
+    if deployment.constants.formulas == "closed_loop":
+        constants = replica_constants(deployment.constants, _wait(deployment, parts, counts, replica))
+        replica = one_replica(prefill, decode, *counts, osl, constants, *encode)
     batches = (int(parts[0].frame["bs"][0]), int(parts[1].frame["bs"][0]))
     moves = functools.partial(
         disagg_sensitivities, parts[0].worker, parts[1].worker, batches, counts, request.stride, queued=False
     )
     return _result(request, parts, disagg_frame(parts[0].frame, parts[1].frame, replica, pool), pool, moves)
+
+
+def _wait(deployment: Deployment, parts: Sequence[WorkerPoint], counts: tuple[int, int], replica: Replicas) -> float:
+    """Prefills that a prompt of a replica waits for, at the utilisation of its prefill workers."""
+    prefill, decode = (part.frame for part in parts)
+    ranks = counts[0] * parts[0].worker.layouts[0].dp
+    utilisation = float(replica.estimate.seq_per_s[0] / (prefill["seq/s"][0] * counts[0]))
+    asked = max(1.0, float(decode["concurrency"][0] * counts[1] / ranks))
+    return float(prefills_waited(deployment.constants, utilisation, asked, deployment.load.waves))
 
 
 def _result(

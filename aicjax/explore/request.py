@@ -12,6 +12,7 @@ from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
 from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.grid import DEFAULT, REFERENCE
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
+from aicjax.explore.load_fields import LoadFields
 from aicjax.explore.request_errors import input_error
 from aicjax.ops.database import transfer_kinds
 
@@ -38,7 +39,7 @@ RECOMMENDING: DatabaseMode = "HYBRID"  # what recommendations take where nothing
 Words = Annotated[str | None, BeforeValidator(lambda value: ",".join(value) if isinstance(value, list) else value)]
 
 
-class _Request(ImageFields, ExpertFields):
+class _Request(ImageFields, ExpertFields, LoadFields):
     """Base of the requests: closed set of names, finite numbers, every refusal an `InputError` of one line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
@@ -298,6 +299,8 @@ class EstimateRequest(_Request, EncodePointFields, AfdFields):
             for name in (f"{role}_{what}" for role in ("prefill", "decode") for what in ("batch_size", "num_workers")):
                 if getattr(self, name) is None:
                     raise InputError(name, None, "given when mode = disagg")
+        if self.load == "closed" and self.mode not in ("agg", "disagg"):
+            raise InputError("load", "closed", f"steady when mode = {self.mode}")
         if self.mode == "afd":
             self.check_afd(self.osl)
             if self.has_images:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from aicjax._results import AicjaxError, InputError, MissingData
 from aicjax._units import GB, MS_PER_S
-from aicjax.constants import Constants, load_constants
+from aicjax.constants import Constants, DisaggConstants, load_constants
 from aicjax.explore.request import EstimateRequest, SearchRequest, check_accepted
 from aicjax.explore.result import Refusal
 from aicjax.explore.space import Role
@@ -40,6 +40,7 @@ from aicjax.ops.database import INTERPOLATING
 from aicjax.ops.records import OpLists
 from aicjax.serving.backends import BackendRules, load_backend
 from aicjax.serving.load import Load
+from aicjax.serving.replica import WorkerCost, replica_constants, worker_cost
 from aicjax.tables import resolve_version
 
 Spread = Literal["measured", "nodes", "never"]
@@ -96,6 +97,15 @@ class Deployment:
     hosts_encoder: bool = False
     encoder_dp: bool = True
     expert_spread: Spread = "measured"
+
+    @property
+    def disagg(self) -> DisaggConstants:
+        """Constants of replicas, by the formulas in force."""
+        return replica_constants(self.constants)
+
+    def cost(self, role: Literal["prefill", "decode"]) -> WorkerCost:
+        """What a worker of a replica costs beyond its kernels."""
+        return worker_cost(self.constants, role, self.model.layers)
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -178,7 +188,16 @@ def resolve_load(request: SearchRequest | EstimateRequest, model: ModelConfig) -
         sides = request.image_height, request.image_width
         images = request_images(model, request.num_images_per_request, *sides)
     isl = request.isl + (0 if images is None else images.prompt_tokens)
-    return Load(isl, request.osl, min(request.prefix, isl - 1), nextn, request.nextn_accepted or 0.0, images)
+    return Load(
+        isl=isl,
+        osl=request.osl,
+        prefix=min(request.prefix, isl - 1),
+        nextn=nextn,
+        accepted=request.nextn_accepted or 0.0,
+        images=images,
+        waves=request.load_waves,
+        least_share=request.least_share,
+    )
 
 
 def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -> Deployment:
@@ -207,7 +226,7 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
         stated=stated,
         coverage=measured_exchanges(model, system, backend, version, quantisation.moe, shared=shared),
         rules=load_backend(backend),
-        constants=_constants(request, backend, model, quantisation, load),
+        constants=_constants(request, backend, system, model, quantisation, load),
         load=load,
         database_mode=request.database_mode,
         transfer_policy=request.transfer_policy,
@@ -222,15 +241,27 @@ def deploy(request: SearchRequest | EstimateRequest, role: Role, backend: str) -
 
 
 def _constants(
-    request: SearchRequest | EstimateRequest, backend: str, model: ModelConfig, quantisation: Quantisation, load: Load
+    request: SearchRequest | EstimateRequest,
+    backend: str,
+    system: System,
+    model: ModelConfig,
+    quantisation: Quantisation,
+    load: Load,
 ) -> Constants:
     """Empirical numbers of the engine, with what the request states of disaggregated serving."""
-    constants = load_constants(backend, request.constants_name)
+    constants = load_constants(backend, request.constants_name, model=request.model_path, system=system.name)
+    if request.load == "closed" and constants.formulas != "closed_loop":
+        known = f"steady with constants {request.constants_name}, whose formulas know no first wave"
+        raise InputError("load", request.load, known)
     stated = request.corrections if isinstance(request, SearchRequest) else {}
     if request.kv_transfer_gb_per_s is not None:
         moved = prompt_kv_bytes(model, quantisation, backend, load)
         stated = stated | {"handover_ms": moved / (request.kv_transfer_gb_per_s * GB) * MS_PER_S}
-    return dataclasses.replace(constants, disagg=dataclasses.replace(constants.disagg, **stated))
+    disagg = dataclasses.replace(constants.disagg, **stated)
+    if constants.formulas == "closed_loop" and disagg.prefill_degradation >= 1:
+        share = disagg.prefill_degradation
+        raise InputError("rate_match_prefill_degradation", share, "below 1: prompts wait for a busy worker")
+    return dataclasses.replace(constants, disagg=disagg)
 
 
 def prompt_kv_bytes(model: ModelConfig, quantisation: Quantisation, backend: str, load: Load) -> float:

@@ -27,6 +27,7 @@ from aicjax.hardware import System
 from aicjax.ops.roofline import DTYPES, hardware_arrays
 
 STEP = 0.01  # relative step of a central difference
+SWITCHES = ("loop.mixes_prefill",)  # constants that are 0 or 1
 COUNTING = "op.moe_balanced_share"  # a constant that counts tokens: differenced too
 
 
@@ -200,6 +201,8 @@ def _constants(slopes: dict[str, Any], deployment: Deployment) -> Iterator[Row]:
         values = jax.tree.leaves(getattr(deployment.constants, section))
         for (path, slope), value in zip(leaves, values, strict=True):
             name = f"{section}.{jax.tree_util.keystr(path, simple=True, separator='.')}"
+            if name in SWITCHES:
+                continue
             yield "constant", name, deployment.backend, value, slope
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aicjax.constants import Constants
+from aicjax.constants import Constants, DisaggConstants
 from aicjax.explore.agg_sweep import plan_agg_sweep
 from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.result import Sensitivity
@@ -23,9 +23,10 @@ from aicjax.explore.sensitivity import Figures, Point, sensitivities
 from aicjax.explore.sensitivity_sides import Neighbours, Side, Times, place_of, side_of, under_loads
 from aicjax.explore.static_sweep import plan_static_sweep
 from aicjax.serving.agg import AggEstimate, AggPoint, AggSetting
-from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
+from aicjax.serving.disagg import DisaggEstimate, WorkerCounts, Workers, disagg_estimate
 from aicjax.serving.load import Load
 from aicjax.serving.point import StepParts, point_estimate, serving_numbers, setting_of
+from aicjax.serving.replica import KERNELS_ALONE, WorkerCost, prefills_waited, replica_constants, worker_cost
 from aicjax.serving.static import Mode, StaticEstimate, project, static_estimate
 
 SAMPLE_BUCKET = 16  # priced steps of a decode, padded
@@ -136,14 +137,15 @@ def _static_side(
     return side_of(worker, evaluation, loads, batches, places, weights)
 
 
-def _static_estimate(times: Times, side: Side, mode: Mode, correction: Any = 1.0) -> StaticEstimate:
-    """The estimate of a worker [variant], all its latencies times a correction."""
+def _static_estimate(times: Times, side: Side, mode: Mode, cost: WorkerCost = KERNELS_ALONE) -> StaticEstimate:
+    """The estimate of a worker [variant]."""
     context_ms = generation_ms = jnp.zeros(side.batch.shape)
     if mode != "static_gen":
-        context_ms = (side.ms(times, "prefill_rest") + side.ms(times, "prefill_attention"))[:, 0] * correction
+        context_ms = (side.ms(times, "prefill_rest") + side.ms(times, "prefill_attention"))[:, 0]
+        context_ms = cost.prefill_ms(context_ms)
     if mode != "static_ctx":
         steps = side.ms(times, "rest") + side.ms(times, "attention") + side.ms(times, "other")
-        generation_ms = jnp.sum(steps * side.weights, -1) * correction
+        generation_ms = cost.decode_ms(jnp.sum(steps * side.weights, -1), side.batch, side.osl - 1)
 
     def one(context_ms, generation_ms, batch, osl):
         estimate = static_estimate(mode, context_ms, generation_ms, batch * side.dp, osl, side.pp)
@@ -164,7 +166,9 @@ class _ReplicaInputs(eqx.Module):
         prefill, decode: Its workers.
         counts: How many of each, as `WorkerCounts` of floats.
         handover: KV cache of a prompt relative to that of the point [variant].
-        queued: Whether TTFT counts the wait for a prefill worker.
+        queued: Whether TTFT counts the wait for a prefill worker as a search does; else as a single estimate does.
+        layers: Decoder layers.
+        waves: Requests of a run, relative to those in flight.
     """
 
     prefill: Side
@@ -172,6 +176,8 @@ class _ReplicaInputs(eqx.Module):
     counts: Any
     handover: Any
     queued: Any
+    layers: Any
+    waves: Any
 
 
 def disagg_sensitivities(
@@ -186,7 +192,7 @@ def disagg_sensitivities(
         batches: Requests of one attention rank of each.
         workers: Number of each.
         stride: Decode steps that one evaluation prices.
-        queued: Whether TTFT counts the wait for a prefill worker, as a search does.
+        queued: Whether TTFT counts the wait for a prefill worker as a search does; else as a single estimate does.
     """
     deployment, evaluation = prefill.deployment, Evaluation()
     names = ("prefill_batch_size", "decode_batch_size")
@@ -198,16 +204,30 @@ def disagg_sensitivities(
     cached = [prompt_kv_bytes(deployment.model, deployment.quantisation, deployment.backend, x) for x in near.loads]
     counts: Any = [np.array(count, np.float32) for count in (*workers, 0)]
     handover = np.array(cached, np.float32) / np.float32(cached[0])
-    inputs = _ReplicaInputs(sides[0], sides[1], WorkerCounts(*counts), handover, np.array(queued))
-    return sensitivities(Point(_replica_figures, inputs, near.steps, ("op", "disagg")), evaluation, deployment)
+    numbers = (np.array(x, np.float32) for x in (deployment.model.layers, deployment.load.waves))
+    inputs = _ReplicaInputs(sides[0], sides[1], WorkerCounts(*counts), handover, np.array(queued), *numbers)
+    read = ("op", "disagg", "loop") if deployment.constants.formulas == "closed_loop" else ("op", "disagg")
+    return sensitivities(Point(_replica_figures, inputs, near.steps, read), evaluation, deployment)
 
 
 def _replica_figures(times: Times, inputs: _ReplicaInputs, constants: Constants) -> Figures:
-    at, prefill, decode = constants.disagg, inputs.prefill, inputs.decode
-    correction = jnp.where(inputs.queued, at.ttft_correction, 1.0)
-    at = dataclasses.replace(at, ttft_correction=correction, handover_ms=at.handover_ms * inputs.handover)
-    before = _static_estimate(times, prefill, "static_ctx", at.prefill_latency_correction)
-    after = _static_estimate(times, decode, "static_gen", at.decode_latency_correction)
+    prefill, decode = inputs.prefill, inputs.decode
+    handover_ms = constants.disagg.handover_ms * inputs.handover
+    constants = dataclasses.replace(constants, disagg=dataclasses.replace(constants.disagg, handover_ms=handover_ms))
+    before = _static_estimate(times, prefill, "static_ctx", worker_cost(constants, "prefill", inputs.layers))
+    after = _static_estimate(times, decode, "static_gen", worker_cost(constants, "decode", inputs.layers))
     rates = Workers(before.seq_per_s, prefill.gpus), Workers(after.seq_per_s, decode.gpus)
-    estimate = disagg_estimate(*rates, inputs.counts, before.ttft_ms, after.tpot_ms, decode.osl, at, xp=jnp)
-    return Figures(estimate.tokens_per_s, estimate.ttft_ms, estimate.tpot_ms)
+
+    def estimate(at: DisaggConstants) -> DisaggEstimate:
+        return disagg_estimate(*rates, inputs.counts, before.ttft_ms, after.tpot_ms, decode.osl, at, xp=jnp)
+
+    at = replica_constants(constants)
+    if constants.formulas == "closed_loop":
+        utilisation = estimate(at).seq_per_s / (before.seq_per_s * inputs.counts.prefill)
+        asked = jnp.maximum(decode.batch * decode.dp * inputs.counts.decode / (inputs.counts.prefill * prefill.dp), 1.0)
+        alone = replica_constants(constants, prefills_waited(constants, utilisation, asked, inputs.waves))
+    else:
+        alone = dataclasses.replace(at, ttft_correction=1.0)
+    found, lone = estimate(at), estimate(alone)
+    ttft_ms = jnp.where(inputs.queued, found.ttft_ms, lone.ttft_ms)
+    return Figures(found.tokens_per_s, ttft_ms, found.tpot_ms)

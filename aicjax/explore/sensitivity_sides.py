@@ -121,7 +121,7 @@ def side_of(
     numbers = {
         "weights": weights,
         "batch": batches,
-        "osl": [load.osl for load in loads],
+        "osl": [load.mean.osl for load in loads],
         "progress": loads[0].progress,
         "dp": layout.dp,
         "pp": layout.pp,

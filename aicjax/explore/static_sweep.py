@@ -19,6 +19,7 @@ from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
+from aicjax.serving.replica import KERNELS_ALONE, WorkerCost
 from aicjax.serving.static import Mode, StaticEstimate, decode_samples, project, rate_gain, static_estimate
 
 _ESTIMATED = {
@@ -96,7 +97,7 @@ def plan_static_sweep(
     worker: Worker, mode: Mode, batches: Sequence[int], coordinates: Coordinates, stride: int
 ) -> StaticSweep:
     """The sweep over batches, one decode step of every `stride` priced; adds what it needs to `coordinates`."""
-    load, batch = worker.deployment.load, np.asarray(batches, np.int64)
+    load, batch = worker.deployment.load.mean, np.asarray(batches, np.int64)
     prefill = decode = None
     if mode != "static_gen":
         prefill = Prefill(
@@ -120,7 +121,7 @@ def static_points(
     curves: StepCurves,
     rows: Sequence[int],
     *,
-    correction: float = 1.0,
+    cost: WorkerCost = KERNELS_ALONE,
     max_seq_len: int | None = None,
     kv_fraction: float | None = None,
 ) -> StaticPoints:
@@ -130,7 +131,7 @@ def static_points(
         sweep: The planned sweep.
         curves: Step times; `rows` are those of the sweep's layouts.
         rows: Positions on the config axis.
-        correction: Factor on all latencies.
+        cost: What the worker costs beyond its kernels.
         max_seq_len: Longest sequence that memory is held for; by default prompt and answer.
         kv_fraction: The engine's memory fraction; by default its own.
     """
@@ -138,11 +139,12 @@ def static_points(
     context_ms = generation_ms = np.zeros((len(rows), len(sweep.batches)))
     if sweep.prefill is not None:
         context_ms = sweep.prefill.rest.values(curves)[rows] + sweep.prefill.attention.values(curves)[rows]
+        context_ms = cost.prefill_ms(context_ms)
         encoder = sweep.worker.encoder(sweep.batches)
     if sweep.decode is not None:
         lengths = (sweep.decode.attention, sweep.decode.other)
         steps = sweep.decode.rest.values(curves)[rows][..., None] + sum(p.values(curves)[rows] for p in lengths)
-        generation_ms = steps @ sweep.decode.weights
+        generation_ms = cost.decode_ms(steps @ sweep.decode.weights, sweep.batches, load.mean.osl - 1)
     memory = sweep.worker.memory.static(
         sweep.batches,
         load.text_tokens,
@@ -155,9 +157,7 @@ def static_points(
     )
     verdict = np.broadcast_to(memory.verdict, context_ms.shape)
     encoder_ms = np.zeros_like(context_ms) if encoder is None else encoder.latency_ms
-    return StaticPoints(
-        encoder_ms * correction, context_ms * correction, generation_ms * correction, memory, verdict, encoder
-    )
+    return StaticPoints(encoder_ms * cost.correction, context_ms, generation_ms, memory, verdict, encoder)
 
 
 def fitting(points: StaticPoints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -182,7 +182,7 @@ def static_frame(
     Progress of more than one token a step is applied to the rounded rows, and the outcome is rounded again.
     """
     deployment = sweep.worker.deployment
-    load = deployment.load
+    load = deployment.load.mean
     config, at = np.nonzero(chosen)
     layouts = layout_columns(sweep.worker, config)
     batch, prefill_ms = sweep.batches[at], (points.encoder_ms + points.context_ms)[config, at]

@@ -39,11 +39,12 @@ def agg_steps(sweep: AggSweep, curves: StepCurves, config: int, batch: int, ctx:
     """
     plan = sweep.plan
     point = batch * plan.batch.shape[1] + ctx
-    single = plan.batch[batch, 0] == 1
-    mixed = [_Part(sweep.shared, point), _Part(sweep.context_attention, ctx, 1 / int(plan.chunks[0, ctx]))]
-    if not single:
+    single, beside = plan.batch[batch, 0] == 1, plan.decode_rows[batch, ctx] > 0
+    passes = int(plan.prompts[batch, ctx]) / int(plan.attended[batch, ctx] * plan.chunks[batch, ctx])
+    mixed = [_Part(sweep.shared, point), _Part(sweep.context_attention, ctx, passes)]
+    if beside:
         mixed.append(_Part(sweep.decode_attention, point))
-    steps = [_step("mixed step", curves, config, mixed)]
+    steps = [_step("mixed step" if beside or single else "prefill", curves, config, mixed)]
     if single or plan.drains[batch, ctx]:
         decode = [_Part(sweep.decode_rest, batch), _Part(sweep.decode_attention, plan.batch.size + batch)]
         decode.append(_Part(sweep.decode_other, batch))

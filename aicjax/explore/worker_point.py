@@ -26,6 +26,7 @@ from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
 from aicjax.models import LargeEp, ModelConfig, Parallel
+from aicjax.serving.replica import KERNELS_ALONE
 from aicjax.serving.static import Mode
 
 STATIC: dict[str, tuple[Role, Mode]] = {
@@ -91,7 +92,6 @@ def static_point(
     role: Role,
     mode: Mode,
     *,
-    correction: float = 1.0,
     decimals: int | None = None,
     kv_is_fatal: bool = False,
 ) -> WorkerPoint:
@@ -101,12 +101,13 @@ def static_point(
         request: The point.
         role: Whose settings count.
         mode: Which phases run.
-        correction: Factor on all latencies.
         decimals: Decimals that numbers are rounded to; None keeps them whole.
         kv_is_fatal: Whether a KV cache over its share is refused.
     """
     target = _worker(request, role)
-    load = target.deployment.load
+    load, cost = target.deployment.load, KERNELS_ALONE
+    if request.mode == "disagg" and role != "agg":
+        cost = target.deployment.cost(role)
     batch = int(_setting(request, role, "batch_size"))
     limits = {
         "max_seq_len": _setting(request, role, "max_seq_len"),
@@ -115,7 +116,7 @@ def static_point(
     evaluation = Evaluation()
     sweep = plan_static_sweep(target, mode, [batch], evaluation.add(target), request.stride)
     curves, (config,) = evaluation.curves(target)
-    points = static_points(sweep, curves, [config], correction=correction, **limits)
+    points = static_points(sweep, curves, [config], cost=cost, **limits)
     latency_ms = points.encoder_ms + points.context_ms + points.generation_ms
     _check_data(request, target, latency_ms, curves, config, points.encoder)
 
@@ -124,8 +125,8 @@ def static_point(
         return bound.static([batch], *lengths, phase=mode, prefix=load.prefix, images=load.images, **limits)
 
     prefix = f"{role} worker, " if request.mode in ("disagg", "afd") else ""
-    steps = encoder_step(points.encoder, 0, 0, correction=correction, worker=prefix)
-    steps += static_steps(sweep, curves, config, batch=0, correction=correction, worker=prefix)
+    steps = encoder_step(points.encoder, 0, 0, correction=cost.correction, worker=prefix)
+    steps += static_steps(sweep, curves, config, batch=0, correction=cost.correction, worker=prefix)
     frame = static_frame(sweep, points, np.ones((1, 1), bool), decimals=decimals)
     moves = functools.partial(static_sensitivities, target, mode, batch, request.stride)
     return _estimated(target, frame, memory, steps, moves, kv_is_fatal=kv_is_fatal)

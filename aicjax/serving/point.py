@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from aicjax.constants import Constants, LoopConstants, ServingConstants
 from aicjax.interp.counts import point_bucket
@@ -101,7 +101,7 @@ def serving_numbers(constants: Constants) -> Numbers:
     return constants.loop if constants.formulas == "closed_loop" else constants.serving
 
 
-def plan_points(load: Load, batch: AnyArray, ctx_tokens: AnyArray, constants: Constants, *, spread: bool) -> AggPlan:
+def plan_points(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike, constants: Constants, *, spread: bool) -> AggPlan:
     """The plan of points for the formulas in force.
 
     Args:

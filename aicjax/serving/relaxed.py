@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from aicjax._types import Array, FloatScalar
+from aicjax.constants import Constants
 from aicjax.interp.counts import pick
 from aicjax.serving.agg import AggPoint
 from aicjax.serving.load import Load
@@ -38,6 +39,8 @@ class RelaxedPlan(NamedTuple):
         decode_rows: Requests that decode in a mixed step.
         shared_tokens: Tokens of a mixed step that pass everything but attention.
         drains: Whether the cycle has steps without prompts.
+        attended: Prompts whose attention is priced in one pass.
+        room: Prompts that a step has room for; a fraction where a prompt is cut.
     """
 
     batch: Float[Array, "..."]
@@ -47,6 +50,8 @@ class RelaxedPlan(NamedTuple):
     decode_rows: Float[Array, "..."]
     shared_tokens: Float[Array, "..."]
     drains: Bool[Array, "..."]
+    attended: Float[Array, "..."]
+    room: Float[Array, "..."]
 
     @classmethod
     def of(cls, plan: AggPlan) -> "RelaxedPlan":
@@ -57,7 +62,7 @@ class RelaxedPlan(NamedTuple):
     @property
     def point(self) -> AggPoint:
         """What the serving formulas take."""
-        return AggPoint(self.batch, self.prefill_steps, self.chunks, self.drains)
+        return AggPoint(self.batch, self.prefill_steps, self.chunks, self.drains, self.prompts, self.room)
 
 
 def relaxed_agg_plan(
@@ -92,4 +97,44 @@ def relaxed_agg_plan(
         decode_rows=rows,
         shared_tokens=ctx_tokens + rows * load.query_rows,
         drains=~saturated,
+        attended=prompts,
+        room=held,
     )
+
+
+def relaxed_loop_plan(load: Load, batch: FloatScalar, ctx_tokens: FloatScalar, *, mixes: bool) -> RelaxedPlan:
+    """The plan of one real (batch, ctx_tokens) point of a closed loop; where nothing is rounded, that of `plan_loop`.
+
+    1 + (b - 1) / D prompts come together, of which a step takes no more than C / I and at least one.
+
+    Args:
+        load: The requests, with mean lengths and without a cached prefix.
+        batch: Requests in flight, >= 1.
+        ctx_tokens: Prompt tokens of a step, > 0.
+        mixes: Whether steps with prompts hold decode rows. Static.
+    """
+    batch, ctx_tokens = jnp.asarray(batch, jnp.float32), jnp.asarray(ctx_tokens, jnp.float32)
+    held = ctx_tokens / load.isl
+    chunks = jnp.maximum(1.0, 1.0 / held)
+    prompts = jnp.maximum(1.0, jnp.minimum(held, 1.0 + (batch - 1.0) / load.iterations))
+    rows = jnp.where((batch > 1) & (load.osl > 1) & mixes, batch, 0.0)
+    return RelaxedPlan(
+        batch=batch,
+        prefill_steps=batch * chunks / prompts,
+        prompts=prompts,
+        chunks=chunks,
+        decode_rows=rows,
+        shared_tokens=prompts * load.isl / chunks + rows * load.query_rows,
+        drains=jnp.full(jnp.shape(batch), load.osl > 1),
+        attended=jnp.ones_like(batch),
+        room=held,
+    )
+
+
+def relaxed_plan(
+    load: Load, batch: FloatScalar, ctx_tokens: FloatScalar, constants: Constants, *, spread: bool
+) -> RelaxedPlan:
+    """The plan of one real point for the formulas in force; arguments as of `serving.point.plan_points`."""
+    if constants.formulas == "closed_loop":
+        return relaxed_loop_plan(load.mean, batch, ctx_tokens, mixes=bool(constants.loop.mixes_prefill))
+    return relaxed_agg_plan(load, batch, ctx_tokens, spread_decode_rows=spread)

@@ -38,7 +38,7 @@ class CasePairs(NamedTuple):
     @property
     def constants(self) -> DisaggConstants:
         """Correction and degradation factors."""
-        return self.workers[0].deployment.constants.disagg
+        return self.workers[0].deployment.disagg
 
     def ttft_ms(self) -> Floats:
         """Time to first token of replicas with each prefill worker, queueing included [prefill worker]."""

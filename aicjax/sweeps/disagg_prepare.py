@@ -108,10 +108,9 @@ class DisaggPreparation:
         return _Bound(models, {role: evaluation.place(worker) for role, worker in workers.items()})
 
     def _points(self, case: Case, role: Role, sweep: StaticSweep, curves: StepCurves) -> StaticPoints:
-        constants = sweep.worker.deployment.constants.disagg
-        correction = {"prefill": constants.prefill_latency_correction, "decode": constants.decode_latency_correction}
+        cost = sweep.worker.deployment.cost("prefill" if role == "prefill" else "decode")
         rows = self._bound.get(case.engine, lambda: self._bind(case.engine)).places[role][1]
-        return static_points(sweep, curves, rows, correction=correction[role], kv_fraction=case.memory_fraction)
+        return static_points(sweep, curves, rows, cost=cost, kv_fraction=case.memory_fraction)
 
     def _side(self, case: Case, role: Role, sweep: StaticSweep, curves: StepCurves) -> Side:
         points, load, layouts = (

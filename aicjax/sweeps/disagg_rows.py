@@ -55,7 +55,7 @@ def _case_rows(preparation: DisaggPreparation, case: Case, points: Points) -> Fr
     counts = WorkerCounts(*numbers.space.workers(at.prefill_layout, at.decode_layout, at.choice), 0 * at.choice)
     deployment = engine.workers["prefill"].deployment
     before, after = (Workers(side["seq/s"], side["num_total_gpus"]) for side in rows)
-    osl, constants = case.workload.osl, deployment.constants.disagg
+    osl, constants = case.workload.osl, deployment.disagg
     estimate = disagg_estimate(before, after, counts, prefill["ttft"], decode["tpot"], osl, constants)
     every = np.arange(len(at.choice))
     frame = disagg_frame(prefill, decode, Replicas(every, every, 0 * every, counts, estimate))

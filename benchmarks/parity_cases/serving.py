@@ -23,6 +23,7 @@ from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.models import Parallel
 from aicjax.models.large_ep import PHASES
 from aicjax.serving.agg import AggPoint, mixed_step_ms
+from aicjax.serving.replica import WorkerCost
 from aicjax.serving.static import Mode
 from benchmarks.parity_cases.comparison import NO_DATA, OK, REFUSED, Comparison, outcome_of
 from benchmarks.parity_cases.requests import read_requests
@@ -163,7 +164,7 @@ def _compare_static(
     *,
     kv_fraction: float | None = None,
 ) -> None:
-    points = static_points(sweep, curves, positions, correction=correction, kv_fraction=kv_fraction)
+    points = static_points(sweep, curves, positions, cost=WorkerCost(correction), kv_fraction=kv_fraction)
     config, batch = _configs(rows, at, sweep.worker), np.searchsorted(sweep.batches, rows["bs"][at])
     comparison.fail(at[config < 0], REFUSED)
     at, config, batch = at[config >= 0], config[config >= 0], batch[config >= 0]

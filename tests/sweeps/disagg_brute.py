@@ -12,6 +12,7 @@ from aicjax.explore.frame import Frame
 from aicjax.explore.grid import load_grid
 from aicjax.explore.space import Role
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_frame, static_points
+from aicjax.serving.replica import WorkerCost
 from aicjax.serving.static import Mode
 from aicjax.sweeps.cases import Case, Cases, Engine, request_of
 from aicjax.sweeps.spec import Limits, SweepSpec
@@ -124,7 +125,7 @@ def _timed(spec: SweepSpec, engine: Engine, case: Case) -> dict[Role, tuple[Stat
 
 def _rows(sweep: StaticSweep, evaluation: Evaluation, memory_fraction: float | None) -> Frame:
     """Workers layout by layout, batch by batch, numbers not rounded."""
-    correction = 1.1 if sweep.mode == "static_ctx" else 1.08
-    points = static_points(sweep, *evaluation.curves(sweep.worker), correction=correction, kv_fraction=memory_fraction)
+    cost = WorkerCost(1.1 if sweep.mode == "static_ctx" else 1.08)
+    points = static_points(sweep, *evaluation.curves(sweep.worker), cost=cost, kv_fraction=memory_fraction)
     frame = static_frame(sweep, points, np.ones(points.verdict.shape, bool), decimals=None)
     return frame | {"verdict": points.verdict.ravel().astype(int)}
