@@ -12,8 +12,10 @@ shipped rows are scored, train and validation. Clean rows only; TTFT not where r
 - tau: Kendall tau of that throughput at fixed concurrency. A set is all rows of one family, system, isl, osl and
   concurrency; its members are configurations (backend, precision, recorded formats, mode, GPUs, layouts), repeats
   averaged, at least three. tau of a set is (concordant - discordant) / pairs; sets weigh alike.
-- --anchored: predictions of each curve (rows that share all but the load) are scaled by the measured middle
-  concurrency, TTFT and TPOT apart; anchor rows are not scored.
+- --anchored: the middle concurrency of each curve (rows that share all but the load) is known and not scored. The
+  others are scaled by it, TTFT and TPOT apart; constants with a fitted spread take it by empirical Bayes instead.
+- interval_coverage: share of measured times between the 10 % and the 90 % quantile of their prediction, where the
+  constants have a fitted spread.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +31,10 @@ from aicjax._results import AicjaxError
 from aicjax.calibrate.mapping import BASES
 from aicjax.calibrate.measurements import Floats, Measurements, peer_times, read_measurements
 from aicjax.cli.device import prepare
+
+if TYPE_CHECKING:
+    from aicjax.calibrate.anchor import Corrected
+    from aicjax.calibrate.spread import Spread
 
 GROUPS = ("backend", "mode", "system", "model_family", "split")
 QUANTITIES = ("ttft", "tpot", "throughput")
@@ -59,7 +65,11 @@ def run(files: Sequence[Path], constants: str, rules: Any, with_anchor: bool, pe
     """Predicts and scores the clean rows of the files."""
     from aicjax.calibrate import data_rules
     from aicjax.calibrate.predict import predict
+    from aicjax.calibrate.spread import from_plain
+    from aicjax.constants import fitted
 
+    stored = fitted(constants).get("spread")
+    spread = None if stored is None else from_plain(stored)
     rows = read_measurements(files)
     rows = rows.take(data_rules.clean(rows))
     prediction = predict(rows, constants, rules)
@@ -67,7 +77,7 @@ def run(files: Sequence[Path], constants: str, rules: Any, with_anchor: bool, pe
         "constants": constants,
         "rules": rules,
         "anchored": with_anchor,
-        **_scores(rows, prediction.ttft_ms, prediction.tpot_ms, with_anchor),
+        **_scores(rows, prediction.ttft_ms, prediction.tpot_ms, with_anchor, spread),
         "attempts": {
             str(k): int(v) for k, v in zip(*np.unique(prediction.attempt, return_counts=True), strict=True) if k
         },
@@ -76,13 +86,13 @@ def run(files: Sequence[Path], constants: str, rules: Any, with_anchor: bool, pe
     }
     sound = ~data_rules.contradicts_load(rows, prediction) & ~data_rules.repeated(rows)
     times = prediction.ttft_ms[sound], prediction.tpot_ms[sound]
-    result["without_flagged"] = _score(rows.take(sound), *times, with_anchor)
+    result["without_flagged"] = _score(rows.take(sound), *times, with_anchor, spread)
     if peer is not None:
         ttft_ms, tpot_ms = peer_times(peer, rows)
         both = np.isfinite(tpot_ms) & np.isfinite(ttft_ms) & prediction.answered
         result["peer"] = _scores(rows, ttft_ms, tpot_ms, with_anchor)
         result["on_rows_of_both"] = {
-            "ours": _score(rows.take(both), prediction.ttft_ms[both], prediction.tpot_ms[both], with_anchor),
+            "ours": _score(rows.take(both), prediction.ttft_ms[both], prediction.tpot_ms[both], with_anchor, spread),
             "peer": _score(rows.take(both), ttft_ms[both], tpot_ms[both], with_anchor),
         }
     return result
@@ -91,7 +101,7 @@ def run(files: Sequence[Path], constants: str, rules: Any, with_anchor: bool, pe
 def report(result: Mapping[str, Any]) -> str:
     """The scores as text: all rows, then each group, ours above AIConfigurator's."""
     head = f"{'':34}" + "".join(f"{name + ' mape':>16}{'median':>8}{'bias':>7}" for name in QUANTITIES)
-    lines = [f"{head}{'coverage':>10}{'tau':>7}"]
+    lines = [f"{head}{'coverage':>10}{'tau':>7}{'ttft in range':>15}{'tpot':>7}"]
     named = {"all": result, "all but flagged": {"rows": result["without_flagged"]["rows"], **result["without_flagged"]}}
     lines += [_line(name, values) for name, values in named.items()]
     if "peer" in result:
@@ -108,18 +118,37 @@ def report(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _score(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, with_anchor: bool) -> dict[str, Any]:
+def _score(
+    rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, with_anchor: bool, spread: "Spread | None" = None
+) -> dict[str, Any]:
     from aicjax.calibrate import score
 
-    return {"rows": len(rows), **score.score(rows, ttft_ms, tpot_ms, with_anchor=with_anchor)}
+    known = _corrected(rows, ttft_ms, tpot_ms, with_anchor, spread)
+    scores = score.score(rows, ttft_ms, tpot_ms, with_anchor=with_anchor, corrected=known)
+    return {"rows": len(rows), **scores}
 
 
-def _scores(rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, with_anchor: bool) -> dict[str, Any]:
+def _scores(
+    rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, with_anchor: bool, spread: "Spread | None" = None
+) -> dict[str, Any]:
     """Scores of all rows and of each group."""
     from aicjax.calibrate import score
 
-    by = {name: score.grouped(rows, ttft_ms, tpot_ms, name, with_anchor=with_anchor) for name in GROUPS}
-    return {**_score(rows, ttft_ms, tpot_ms, with_anchor), "by": by}
+    known = _corrected(rows, ttft_ms, tpot_ms, with_anchor, spread)
+    options: dict[str, Any] = {"with_anchor": with_anchor, "corrected": known}
+    by = {name: score.grouped(rows, ttft_ms, tpot_ms, name, **options) for name in GROUPS}
+    return {"rows": len(rows), **score.score(rows, ttft_ms, tpot_ms, **options), "by": by}
+
+
+def _corrected(
+    rows: Measurements, ttft_ms: Floats, tpot_ms: Floats, with_anchor: bool, spread: "Spread | None"
+) -> "Corrected | None":
+    """Predictions with their errors, given the anchors where they are known; None without a fitted spread."""
+    from aicjax.calibrate.anchor import Corpus, corrected
+
+    if spread is None:
+        return None
+    return corrected(Corpus.of(rows, ttft_ms, tpot_ms), ttft_ms, tpot_ms, spread, with_anchor=with_anchor)
 
 
 def _line(name: str, scores: Mapping[str, Any]) -> str:
@@ -132,7 +161,9 @@ def _line(name: str, scores: Mapping[str, Any]) -> str:
         + number(scores[q]["bias"], 7, "+.2f")
         for q in QUANTITIES
     )
-    return f"{name:34}{cells}{number(scores['coverage'], 10, '.3f')}{number(scores['tau'], 7, '.3f')}"
+    inside = scores["interval_coverage"] or {}
+    ranges = number(inside.get("ttft"), 15, ".3f") + number(inside.get("tpot"), 7, ".3f")
+    return f"{name:34}{cells}{number(scores['coverage'], 10, '.3f')}{number(scores['tau'], 7, '.3f')}{ranges}"
 
 
 if __name__ == "__main__":
