@@ -70,7 +70,9 @@ class Answers:
         return self.attempt != ""
 
 
-def price(rows: Measurements, pricing: Pricing, constants: str, rules: Rules) -> Answers:
+def price(
+    rows: Measurements, pricing: Pricing, constants: str, rules: Rules, kv_cache: Strings | None = None
+) -> Answers:
     """Answers for measured rows, each by the first attempt that gives all of its columns.
 
     Args:
@@ -78,12 +80,13 @@ def price(rows: Measurements, pricing: Pricing, constants: str, rules: Rules) ->
         pricing: What is asked.
         constants: Name of the empirical numbers under `configs/constants/`, or path of a file of them.
         rules: How rows are mapped to configurations.
+        kv_cache: Format of each row's KV cache where its launch says; "" elsewhere [row].
 
     Raises:
         InputError: No such constants.
     """
     load_constants(BACKENDS[0], constants)
-    configurations, codes = map_rows(rows, rules)
+    configurations, codes = map_rows(rows, rules, kv_cache)
     models = np.array([configuration.model for configuration in configurations])[codes]
     columns = _unknown(pricing, len(rows))
     attempts, reasons = np.full((2, len(rows)), "", object)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TTFT and TPOT of measured rows by the closed-loop formulas: one compiled call, differentiable in the constants."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,18 +41,41 @@ def row_times(table: StepTable, constants: LoopConstants) -> tuple[Float[Array, 
         constants: Constants of all backends, each leaf [backend].
     """
     ttft_ms, tpot_ms = jnp.zeros((2, len(table)))
-    for formula, chosen in ((_agg_row, table.is_agg), (_disagg_row, ~table.is_agg)):
+    for formula, chosen in ((agg_times, table.is_agg), (disagg_times, ~table.is_agg)):
         at = np.flatnonzero(chosen)
-        if at.size:
-            own = jax.tree.map(lambda leaf, backend=table.backend[at]: leaf[backend], constants)
-            times = StepTimes(*(jnp.asarray(values[at], jnp.result_type(float)) for values in table.times))
-            ttft, tpot = jax.vmap(formula)(times, own)
-            ttft_ms, tpot_ms = ttft_ms.at[at].set(ttft), tpot_ms.at[at].set(tpot)
+        own = jax.tree.map(lambda leaf, backend=table.backend[at]: leaf[backend], constants)
+        ttft, tpot = formula(table.times._make(values[at] for values in table.times), own)
+        ttft_ms, tpot_ms = ttft_ms.at[at].set(ttft), tpot_ms.at[at].set(tpot)
     return ttft_ms, tpot_ms
 
 
+def agg_times(rows: StepTimes, constants: LoopConstants) -> tuple[Float[Array, " row"], Float[Array, " row"]]:
+    """TTFT and TPOT of rows of in-flight batching [ms]; leaves of the constants are numbers or [row]."""
+    return _each(_agg_row, rows, constants)
+
+
+def disagg_times(rows: StepTimes, constants: LoopConstants) -> tuple[Float[Array, " row"], Float[Array, " row"]]:
+    """TTFT and TPOT of disaggregated rows [ms]; leaves of the constants are numbers or [row]."""
+    return _each(_disagg_row, rows, constants)
+
+
+def _each(
+    formula: Callable[[StepTimes, LoopConstants], tuple[Float[Array, ""], Float[Array, ""]]],
+    rows: StepTimes,
+    constants: LoopConstants,
+) -> tuple[Float[Array, " row"], Float[Array, " row"]]:
+    of_rows = rows._make(jnp.asarray(values, jnp.result_type(float)) for values in rows)
+    if not of_rows.isl.size:
+        return jnp.zeros(0), jnp.zeros(0)
+    own = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, of_rows.isl.dtype), of_rows.isl.shape), constants
+    )
+    return jax.vmap(formula)(of_rows, own)
+
+
 def _agg_row(row: StepTimes, constants: LoopConstants) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    loop, prompts = _loop(row, constants), prompts_per_step(row.isl, constants)
+    loop = _loop(row, constants)
+    prompts = jnp.where(row.prompts > 0, row.prompts, prompts_per_step(row.isl, constants))
     slots = kv_slots(row.kv_tokens, row.isl, row.osl, constants)
     running = running_requests(loop, slots, row.ranks)
     at_once = jnp.clip(prompts, 1.0, running)
@@ -60,13 +85,13 @@ def _agg_row(row: StepTimes, constants: LoopConstants) -> tuple[Float[Array, ""]
         prefill_ms=row.prefill_ms,
         shared_prefill_ms=jnp.interp(at_once, jnp.asarray(SHARED_PROMPTS, float), row.shared_prefill_ms),
     )
-    work = LoopWork(row.osl, row.layers, prompts, slots)
+    work = LoopWork(row.osl, row.layers, prompts, slots, row.receive_steps, row.gather_steps, row.gather_prompts)
     estimate = closed_loop_estimate(loop, work, times, constants, ranks=row.ranks)
     return estimate.ttft_ms, estimate.tpot_ms
 
 
 def _disagg_row(row: StepTimes, constants: LoopConstants) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    work = DisaggLoopWork(row.osl, row.layers, row.prefill_ranks, row.ranks)
+    work = DisaggLoopWork(row.osl, row.layers, row.prefill_ranks, row.ranks, slots=row.slots)
 
     def decode_ms(batch: Float[Array, ""]) -> Float[Array, ""]:
         return jnp.interp(batch, row.batches, row.decode_ms)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from aicjax import _paths
 from aicjax._results import DataError
-from aicjax.calibrate.measurements import Measurements
+from aicjax.calibrate.measurements import Measurements, Strings
 
 Rules = Literal["labels", "checkpoint", "measurements"]
 BASES: Mapping[Rules, tuple[str, ...]] = {  # which rules apply, by what they are based on
     "labels": (),
-    "checkpoint": ("checkpoint", "table"),
-    "measurements": ("checkpoint", "table", "measurements"),
+    "checkpoint": ("checkpoint",),
+    "measurements": ("checkpoint", "measurements"),
 }
 _CONDITIONS = ("family", "precision", "backend", "model", "gemm")
 _KEY = ("model_family", "precision", "backend", "model_path", "gemm_quant_mode", "moe_quant_mode")
@@ -43,7 +43,7 @@ class FormatRule:
     Attributes:
         when: Allowed values by condition.
         formats: Format by role.
-        basis: What the rule is based on: `checkpoint`, `table` or `measurements`.
+        basis: What the rule is based on: `checkpoint` or `measurements`.
         effect: What it does to the error of TPOT.
     """
 
@@ -63,20 +63,26 @@ class FormatRule:
         return all(facts[name] in allowed for name, allowed in self.when.items())
 
 
-def map_rows(rows: Measurements, rules: Rules = "checkpoint") -> tuple[list[Configuration], NDArray[np.int64]]:
+def map_rows(
+    rows: Measurements, rules: Rules = "checkpoint", kv_cache: Strings | None = None
+) -> tuple[list[Configuration], NDArray[np.int64]]:
     """The distinct configurations of measured rows, and which of them each row runs [row].
 
     Args:
         rows: Measured servers.
-        rules: `labels` takes the recorded formats; `checkpoint` those of the checkpoint, and other tables where one
-            cannot be right; `measurements` adds the rules that were chosen by looking at measured servers.
+        rules: `labels` takes the recorded formats; `checkpoint` those of the checkpoint; `measurements` adds
+            the rules that were chosen by looking at measured servers.
+        kv_cache: Format of each row's KV cache where its launch says; "" elsewhere, None for no row [row].
 
     Raises:
         DataError: The file of rules breaks its schema.
     """
-    codes = rows.codes(_KEY)
-    _, first = np.unique(codes, return_index=True)
+    stated = np.full(len(rows), "") if kv_cache is None else kv_cache
+    both = np.stack([rows.codes(_KEY), np.unique(stated, return_inverse=True)[1]])
+    _, first, codes = np.unique(both, axis=1, return_index=True, return_inverse=True)
+    codes = codes.ravel()
     found = [map_row({name: str(getattr(rows, name)[at]) for name in _KEY}, rules) for at in first]
+    found = [_with_kv_cache(configuration, str(stated[at])) for configuration, at in zip(found, first, strict=True)]
     distinct = list(dict.fromkeys(found))
     position = np.array([distinct.index(configuration) for configuration in found], np.int64)
     return distinct, position[codes]
@@ -99,6 +105,14 @@ def map_row(row: Mapping[str, str], rules: Rules = "checkpoint") -> Configuratio
         if rule.basis in BASES[rules] and rule.matches(facts):
             formats |= rule.formats
     return Configuration(model, tuple(sorted(formats.items())))
+
+
+def _with_kv_cache(configuration: Configuration, kv_cache: str) -> Configuration:
+    """The configuration with a stated KV cache; attention computes in 16 bits on one of 16 bits."""
+    if not kv_cache:
+        return configuration
+    formats = dict(configuration.formats) | {"kvcache": kv_cache} | ({} if kv_cache == "fp8" else {"fmha": kv_cache})
+    return Configuration(configuration.model, tuple(sorted(formats.items())))
 
 
 def _labelled(file: Mapping[str, Any], row: Mapping[str, str]) -> Configuration:

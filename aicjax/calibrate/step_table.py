@@ -10,6 +10,7 @@ import numpy as np
 
 from aicjax._types import Array
 from aicjax.calibrate.engines import price
+from aicjax.calibrate.launch import LaunchFacts, launch_facts, launched
 from aicjax.calibrate.loads import LoadShapes, load_shapes
 from aicjax.calibrate.mapping import Rules
 from aicjax.calibrate.measurements import Flags, Floats, Ints, Measurements, Strings
@@ -36,6 +37,11 @@ class StepTimes(NamedTuple):
         layers: Decoder layers.
         ranks: Attention ranks that decode.
         prefill_ranks: Attention ranks that prefill; 0 for in-flight batching.
+        slots: Requests that a decode rank runs at once at most; infinite where nothing limits them.
+        prompts: Prompts that a step takes; 0 where unknown.
+        receive_steps: Decode steps from one look at the queue of arrivals to the next.
+        gather_steps: Most decode steps that a prompt is held back for others to come.
+        gather_prompts: Prompts of a rank that end this wait.
         kv_tokens: Tokens of KV cache that a rank holds; `NO_LIMIT` where it limits nothing.
         batches: Requests of a rank, ascending, up to those in flight [row, GRID].
         decode_ms: Decode step of so many [row, GRID].
@@ -52,6 +58,11 @@ class StepTimes(NamedTuple):
     layers: Array
     ranks: Array
     prefill_ranks: Array
+    slots: Array
+    prompts: Array
+    receive_steps: Array
+    gather_steps: Array
+    gather_prompts: Array
     kv_tokens: Array
     batches: Array
     decode_ms: Array
@@ -89,7 +100,7 @@ class StepTable:
     def take(self, rows: Any) -> "StepTable":
         """The chosen rows: a mask or positions."""
         others = {f.name: getattr(self, f.name)[rows] for f in dataclasses.fields(self) if f.name != "times"}
-        return StepTable(StepTimes(*(values[rows] for values in self.times)), **others)
+        return StepTable(self.times._make(values[rows] for values in self.times), **others)
 
 
 def step_table(rows: Measurements, constants: str = "reference", rules: Rules = "checkpoint") -> StepTable:
@@ -103,9 +114,12 @@ def step_table(rows: Measurements, constants: str = "reference", rules: Rules = 
     Raises:
         InputError: No such constants.
     """
-    shapes = load_shapes(rows)
-    mean = dataclasses.replace(rows, isl=_tokens(rows.isl, shapes), osl=_tokens(rows.osl, shapes))
-    found = price(mean, _Kernels(), constants, rules)
+    shapes, facts = load_shapes(rows), launch_facts(rows)
+    rows = launched(rows, facts) if rules != "labels" else rows
+    mean = dataclasses.replace(
+        rows, row=np.arange(len(rows)), isl=_tokens(rows.isl, shapes), osl=_tokens(rows.osl, shapes)
+    )
+    found = price(mean, _Kernels(facts), constants, rules, facts.kv_cache if rules != "labels" else None)
     loop = _Loop.of(rows)
     times = StepTimes(
         isl=rows.isl * shapes.mean_share,
@@ -116,6 +130,11 @@ def step_table(rows: Measurements, constants: str = "reference", rules: Rules = 
         ranks=loop.ranks.astype(float),
         prefill_ranks=np.where(rows.is_agg, 0.0, rows.prefill.dp * rows.prefill.count),
         batches=loop.batches.astype(float),
+        slots=np.where(rows.is_agg, np.inf, facts.slots),
+        prompts=np.where(facts.published, facts.prompts_per_step, 0.0),
+        receive_steps=facts.receive_steps,
+        gather_steps=np.maximum(facts.gather_steps, facts.balance_steps),
+        gather_prompts=_gathered(rows, facts, shapes),
         **found.columns,
     )
     backend = np.array([BACKENDS.index(name) for name in rows.backend], np.int64)
@@ -152,6 +171,7 @@ class _WorkerRows(NamedTuple):
         layout: Which layout of the worker each runs [row].
         worker: The worker.
         of: The rows.
+        facts: How they were started.
         prompt: Places whose sum is a prompt in a step of its own [row]; none for a decode worker.
         prompts: Places of several prompts, all but attention [row, shared].
         decode: Places whose sum is a decode step [row, GRID]; none for a prefill worker.
@@ -162,6 +182,7 @@ class _WorkerRows(NamedTuple):
     layout: Ints
     worker: Worker
     of: Measurements
+    facts: LaunchFacts
     prompt: tuple[Places, ...]
     prompts: tuple[Places, ...]
     decode: tuple[Places, ...]
@@ -169,7 +190,10 @@ class _WorkerRows(NamedTuple):
 
 
 class _Kernels:
-    """The pricing of step times."""
+    """The pricing of step times; numbers of rows are their positions in the facts."""
+
+    def __init__(self, facts: LaunchFacts) -> None:
+        self._facts = facts
 
     @property
     def columns(self) -> Mapping[str, tuple[int, ...]]:
@@ -181,6 +205,7 @@ class _Kernels:
     def plan(self, rows: Measurements, of: RoleWorker, coordinates: Coordinates) -> Iterator[_WorkerRows]:
         """One batch for all loads of a worker."""
         at = rows.take(of.rows)
+        facts = self._facts._make(values[at.row] for values in self._facts)
         isl, batches = at.isl[:, None], _Loop.of(at).batches
         kv_len = np.array([Load(int(i), int(o)).mid_kv_len for i, o in zip(at.isl, at.osl, strict=True)])[:, None]
         prompt, prompts, decode, mixed = (), (), (), ()
@@ -192,7 +217,7 @@ class _Kernels:
             decode = coordinates.generation_rest(batches), *(places(batches, kv_len) for places in lengthwise)
         if of.role == "agg":
             mixed = (coordinates.context_rest(1, isl + batches, 0),)
-        yield _WorkerRows(of.rows, of.layout, of.worker, at, prompt, prompts, decode, mixed)
+        yield _WorkerRows(of.rows, of.layout, of.worker, at, facts, prompt, prompts, decode, mixed)
 
     def fill(self, batch: _WorkerRows, curves: StepCurves, configs: Sequence[int], answers: dict[str, Floats]) -> None:
         """Writes the times of one worker's rows."""
@@ -226,13 +251,28 @@ def _kv_tokens(batch: _WorkerRows) -> Floats:
 
     A server that ran had room for a request: where the memory model denies it, the model is wrong, and says nothing.
     """
-    memory, at = batch.worker.memory, batch.of
-    split = memory.inflight(at.agg.batch, at.isl, at.osl, at.isl)
-    shape = (len(memory.parallels), len(at))
+    memory, at, facts = batch.worker.memory, batch.of, batch.facts
+    step_tokens = np.where(np.isfinite(facts.step_tokens), facts.step_tokens, at.isl)
     own = batch.layout, np.arange(len(at))
-    room = np.broadcast_to(split.kv_budget_bytes, shape)[own]
+    shape = len(memory.parallels), len(at)
+    room = np.empty(len(at))
+    for share in np.unique(facts.memory_share):  # NaN is the engine's own
+        same = np.isnan(facts.memory_share) if np.isnan(share) else facts.memory_share == share
+        stated = None if np.isnan(share) else float(share)
+        split = memory.inflight(at.agg.batch, at.isl, at.osl, step_tokens, kv_fraction=stated)
+        room[same] = np.broadcast_to(split.kv_budget_bytes, shape)[own][same]
     request = np.broadcast_to(memory.kv_curve.bytes(at.isl + at.osl), shape)[own]
     return np.where(room >= request, room / request * (at.isl + at.osl), NO_LIMIT)
+
+
+def _gathered(rows: Measurements, facts: LaunchFacts, shapes: LoadShapes) -> Floats:
+    """Prompts of a rank that end a wait for others: by their tokens, or so many that every rank has one [row].
+
+    Of prompts that come to n ranks by chance, 1 + 1/2 + ... + 1/n of a rank have come when every rank has one.
+    """
+    of_ranks = np.array([np.sum(1.0 / np.arange(1, ranks + 1)) for ranks in np.maximum(rows.agg.dp, 1)])
+    of_tokens = np.maximum(facts.gather_tokens / (rows.isl * shapes.mean_share), 1.0)
+    return np.where(facts.balance_steps > 0, 1.0 + of_ranks, of_tokens)
 
 
 def _tokens(nominal: Ints, shapes: LoadShapes) -> Ints:

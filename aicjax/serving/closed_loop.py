@@ -47,12 +47,18 @@ class LoopWork(NamedTuple):
         layers: Decoder layers, which cost host time per prefill.
         prompts: Prompts that a step takes; below 1 where a prompt takes several steps.
         slots: Requests that a rank holds at once, by its KV space (`kv_slots`) or by a batch limit.
+        receive_steps: Decode steps from one look at the queue of arrivals to the next; at least 1.
+        gather_steps: Most decode steps that a prompt is held back for others to come.
+        gather_prompts: Prompts that are waited for, the first one included.
     """
 
     osl: AnyScalar
     layers: AnyScalar = 0.0
     prompts: AnyScalar = 1.0
     slots: AnyScalar = math.inf
+    receive_steps: AnyScalar = 1.0
+    gather_steps: AnyScalar = 0.0
+    gather_prompts: AnyScalar = 1.0
 
 
 class LoopTimes(NamedTuple):
@@ -140,13 +146,14 @@ def closed_loop_estimate(
 
         tpot   = s + i min((b - 1) / O, m) p       i = interference (1 - 1 / 2W)
         group  = (n + m) / 2 p + (n + m) / 2m s          n prompts at once, m of them a step; no s without mixed steps
-        steady = steps_waited (s + min(n - 1, m) p) + group        n = 1 + kappa (b - 1) / O
+        steady = steps_waited (s + min(n - 1, m) p) + held_back s + group      n = 1 + kappa (b - 1) / O window
                  or what makes the cycle i b p + max(O - 1, b / m) s, where prompts outrun the steps
         burst  = group - s                                         n = b
         held   = (O - 1) tpot + group
         ttft   = request + (1 - 1/W) (steady + (B - b) / b held) + (b burst + (B - b) (steady + B / 2b held)) / (W B)
 
-    where kappa says how far the answers of a wave still end together (`_concentration`).
+    where kappa says how far the answers of a wave still end together (`_concentration`), and `held_back` and `window`
+    how long prompts are left in the queue (`_held_back`).
 
     Args:
         loop: The load.
@@ -175,11 +182,14 @@ def closed_loop_estimate(
     tpot_ms = times.decode_ms + weight * met * added_ms
 
     chance = constants.collision_weight * _concentration(loop, running / prompts / osl) / osl
-    together = (chance + constants.collisions_per_request) * beside
+    held_steps, window = _held_back(ended, work)
+    beyond = constants.collisions_per_request * beside
+    met_in_step, together = chance * beside + beyond, chance * beside * window + beyond
     group_ms = _group_ms(1.0 + together, added_ms, times, prompts, constants, company)
-    resting = constants.mixes_prefill + (1.0 - constants.mixes_prefill) * jnp.exp(-together)
-    in_progress_ms = resting * times.decode_ms + jnp.minimum(together, prompts) * added_ms
-    steady_ms = constants.steps_waited * company * in_progress_ms + group_ms
+    resting = constants.mixes_prefill + (1.0 - constants.mixes_prefill) * jnp.exp(-met_in_step)
+    in_progress_ms = resting * times.decode_ms + jnp.minimum(met_in_step, prompts) * added_ms
+    left_ms = constants.steps_waited * in_progress_ms + held_steps * times.decode_ms
+    steady_ms = company * left_ms + group_ms
     steps = jnp.maximum(follow_up, mixes * running / prompts)
     cycle_ms = weight * running * added_ms + steps * times.decode_ms
     steady_ms += jnp.maximum(cycle_ms - constants.request_ms - steady_ms - follow_up * tpot_ms, 0.0)
@@ -224,6 +234,23 @@ def with_host_time(times: LoopTimes, running: AnyScalar, work: LoopWork, constan
 
 def _in_flight(loop: ClosedLoop, ranks: AnyScalar) -> Float[Array, ""]:
     return jnp.maximum(jnp.asarray(loop.concurrency) / ranks, 1.0)
+
+
+def _held_back(ended: FloatScalar, work: LoopWork) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Decode steps for which a mean prompt is left in the queue beyond the one in progress, and those between looks.
+
+    A queue that is looked at every so many steps keeps a prompt for half of them. A scheduler that waits for others
+    holds the first prompt until enough have come or its patience ends, and those that come meanwhile for half of that.
+
+    Args:
+        ended: Prompts that come per step.
+        work: How prompts are held back.
+    """
+    needed = (work.gather_prompts - 1.0) / jnp.maximum(ended, jnp.finfo(jnp.result_type(float)).tiny)
+    gathered = jnp.minimum(work.gather_steps, jnp.maximum(needed, 0.0))
+    come = gathered * ended
+    held = (work.receive_steps - 1.0) / 2.0 + gathered * (1.0 + come / 2.0) / (1.0 + come)
+    return jnp.asarray(held), jnp.asarray(work.receive_steps + gathered)
 
 
 def _group_ms(

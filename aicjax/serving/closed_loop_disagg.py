@@ -5,6 +5,7 @@ Requests circulate: prefill, `osl - 1` decode steps, and again. A slow prefill s
 batches and fast steps; a slow decode side leaves prefill ranks idle. Written for one point; `vmap` adds the axes.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ class DisaggLoopWork(NamedTuple):
         layers: Decoder layers, which cost host time per prefill.
         prefill_ranks, decode_ranks: Workers times attention ranks of a worker.
         handover_ms: Time in which a decode worker gets the KV cache of a prompt.
+        slots: Requests that a decode rank runs at once; the others wait before their first token is seen.
     """
 
     osl: AnyScalar
@@ -35,6 +37,7 @@ class DisaggLoopWork(NamedTuple):
     prefill_ranks: AnyScalar = 1.0
     decode_ranks: AnyScalar = 1.0
     handover_ms: AnyScalar = 0.0
+    slots: AnyScalar = math.inf
 
 
 class DisaggLoopEstimate(NamedTuple):
@@ -76,6 +79,7 @@ def disagg_loop_estimate(
         b    = rho / p (O - 1) s(b) prefill_ranks / decode_ranks,      Z = request + handover + (O - 1) s(b)
         tpot = s(b)
         ttft = request + handover + p + (1 - 1/W) wait + burst / W (c - 1) / 2 p
+               or, where all clients do not fit the decode ranks, (clients / (slots decode_ranks) - 1) (O - 1) s(slots)
 
     Args:
         loop: The load; requests spread evenly over the ranks.
@@ -103,13 +107,15 @@ def disagg_loop_estimate(
         per_ms = queued(batch)[0] / prompt_ms * ranks
         return per_ms * follow_up * step_ms(batch) / work.decode_ranks
 
-    running = _fixed_point(batch_after, concurrency / work.decode_ranks)
+    running = jnp.minimum(_fixed_point(batch_after, concurrency / work.decode_ranks), jnp.maximum(work.slots, 1.0))
     tpot_ms, (busy, waited) = step_ms(running), queued(running)
     wait_ms = waited * prompt_ms
     first_wave = 1.0 / jnp.asarray(loop.waves)
     burst_ms = constants.disagg_burst_weight * (asked - 1.0) / 2.0 * prompt_ms
     queue_ms = (1.0 - first_wave) * wait_ms + first_wave * burst_ms
-    ttft_ms = jnp.asarray(constants.disagg_request_ms + work.handover_ms + prompt_ms + queue_ms)
+    crowd = concurrency / work.decode_ranks / jnp.maximum(work.slots, 1.0) - 1.0
+    served_ms = jnp.asarray(constants.disagg_request_ms + work.handover_ms + prompt_ms + queue_ms)
+    ttft_ms = jnp.maximum(served_ms, crowd * follow_up * tpot_ms)
 
     ttft_ms, tpot_ms = constants.ttft_level * ttft_ms, constants.tpot_level * tpot_ms
     latency_ms = ttft_ms + follow_up * tpot_ms

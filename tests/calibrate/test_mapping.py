@@ -25,7 +25,7 @@ def _row(family: str, precision: str, backend: str, path: str = "", gemm: str = 
             _row("minimax-m2.5", "fp8", "vllm"),
             "checkpoint",
             "MiniMaxAI/MiniMax-M2.5",
-            {"gemm": "fp8", "moe": "fp8_block"},
+            {},
         ),
         (
             _row("llama3.1-70b", "fp4", "trtllm"),
@@ -75,11 +75,11 @@ def test_rows_are_mapped_as_one_by_one():
 
 
 def test_rules_state_their_basis_and_effect():
-    assert {rule.basis for rule in format_rules()} == {"checkpoint", "table", "measurements"}
+    assert {rule.basis for rule in format_rules()} == {"checkpoint", "measurements"}
     assert all(rule.effect for rule in format_rules())
 
 
 @pytest.mark.parametrize("change", [{"when": {"colour": ["red"]}}, {"basis": "feeling"}])
 def test_rules_out_of_schema_are_refused(change):
     with pytest.raises(DataError, match=r"mapping\.yaml"):
-        dataclasses.replace(FormatRule({"family": ["a"]}, {"gemm": "fp8"}, "table", "none"), **change)
+        dataclasses.replace(FormatRule({"family": ["a"]}, {"gemm": "fp8"}, "checkpoint", "none"), **change)

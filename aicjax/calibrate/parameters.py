@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which closed-loop constants a fit may change, and how real numbers of unit prior stand for them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import yaml
+from jaxtyping import Array, Float
+
+from aicjax import _paths
+from aicjax._results import DataError
+from aicjax.constants import LoopConstants
+from aicjax.explore.request import BACKENDS
+
+Kind = Literal["positive", "share", "above_one"]
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "positive": (0.0, float("inf")),
+    "share": (0.0, 1.0),
+    "above_one": (1.0, float("inf")),
+}
+
+
+class Loss(NamedTuple):
+    """How errors count; `configs/silicon/fit.yaml` says what each is.
+
+    Attributes:
+        tpot_tolerance, ttft_tolerance: Log error from which the loss grows linearly.
+        ttft_weight: Of a TTFT error relative to one of TPOT.
+        group_exponent: A group of n rows weighs n^(1 - exponent).
+        information: Weights of all rows against the prior, to choose from on validation.
+    """
+
+    tpot_tolerance: float
+    ttft_tolerance: float
+    ttft_weight: float
+    group_exponent: float
+    information: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A constant that is fitted.
+
+    Attributes:
+        name: Field of `LoopConstants`.
+        prior: Value to start from, by backend.
+        width: Standard deviation of its logarithm under the prior; of its log-odds for a share, of the logarithm of
+            what it has above 1 for a number above 1.
+        kind: Its range.
+    """
+
+    name: str
+    prior: Mapping[str, float]
+    width: float
+    kind: Kind = "positive"
+
+    def __post_init__(self):
+        known = {field.name for field in dataclasses.fields(LoopConstants)}
+        if self.name not in known or self.kind not in _RANGES or not self.width > 0 or set(self.prior) != set(BACKENDS):
+            raise DataError(f"fit.yaml: {self.name} is no constant, or lacks a width, a kind or the prior of a backend")
+        least, most = _RANGES[self.kind]
+        if not all(least < value < most for value in self.prior.values()):
+            raise DataError(f"fit.yaml: prior of {self.name} is not above {least} and below {most}")
+
+    def value(self, backend: str, at: Float[Array, ""]) -> Float[Array, ""]:
+        """The constant that a number of unit prior stands for; the prior value at 0."""
+        prior, moved = self.prior[backend], self.width * at
+        if self.kind == "share":
+            return jax.nn.sigmoid(jnp.log(prior / (1.0 - prior)) + moved)
+        least = _RANGES[self.kind][0]
+        return least + (prior - least) * jnp.exp(moved)
+
+
+def read_fit() -> tuple[Loss, tuple[Parameter, ...]]:
+    """How errors count, and what is fitted, of `configs/silicon/fit.yaml`.
+
+    Raises:
+        DataError: The file breaks its schema.
+    """
+    path = _paths.configs_dir() / "silicon" / "fit.yaml"
+    file: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    entries = []
+    for name, entry in file["parameters"].items():
+        prior = entry["prior"]
+        by_backend = prior if isinstance(prior, dict) else dict.fromkeys(BACKENDS, prior)
+        entries.append(Parameter(name, **{**entry, "prior": by_backend}))
+    return Loss(**file["loss"]), tuple(entries)
+
+
+def constants_at(
+    base: LoopConstants, parameters: Sequence[Parameter], backend: str, at: Float[Array, " parameter"]
+) -> LoopConstants:
+    """The constants of one backend with its fitted numbers put in."""
+    return dataclasses.replace(
+        base, **{p.name: p.value(backend, number) for p, number in zip(parameters, at, strict=True)}
+    )
