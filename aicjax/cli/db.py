@@ -76,15 +76,33 @@ def info(
 
 
 @app.command("verify")
-def verify(database: Folder = None) -> None:
+def verify(
+    database: Folder = None,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Also list tables that timed the host of their benchmark.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
     """Check every file of the database: hash, rows, schema. Exit code 2 names the first that is off."""
     from aicjax._paths import perfdb_dir
+    from aicjax._results import InputError
     from aicjax.report.progress import shown_when_slow
     from aicjax.tables.verify import verify_database
 
+    if faults and database is not None:
+        raise InputError("faults", database, "absent with --database: tables of the database in use are compared")
+    if json and not faults:
+        raise InputError("json", True, "absent without --faults")
     folder = database or perfdb_dir()
     with shown_when_slow(f"checking {folder}"):
         report = verify_database(folder)
-    typer.echo(
-        f"{folder}: {report.tables} tables with {report.rows:,} rows and {report.documents} documents are in order"
-    )
+    if not json:
+        typer.echo(
+            f"{folder}: {report.tables} tables with {report.rows:,} rows and {report.documents} documents are in order"
+        )
+    if faults:
+        from aicjax.report.faults import print_faults
+        from aicjax.tables.faults import find_faults
+        from aicjax.tables.repair import REPAIRED
+
+        print_faults(find_faults(), REPAIRED, as_json=json)

@@ -111,7 +111,8 @@ def _repair(path: Path, entry: Mapping[str, Any]) -> Repair:
     try:
         system, table = entry["system"], entry["table"]
         file = TableFile(system, entry["backend"], str(entry["version"]), table)
-        levels = {TableFile(system, *name.split("/"), table): float(x) for name, x in entry["levels"].items()}
+        siblings = [(*name.split("/", 1), float(level)) for name, level in entry["levels"].items()]
+        levels = {TableFile(system, backend, version, table): level for backend, version, level in siblings}
         return Repair(file, entry["where"], float(entry["excess_us"]), levels)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: an entry lacks or misstates {error}") from None

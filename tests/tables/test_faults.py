@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from aicjax._results import DataError
-from aicjax.tables import read_rows, repair
+from aicjax.tables import Rows, read_rows, repair
 from aicjax.tables.faults import find_faults
 from aicjax.tables.repair import is_repaired, read_repaired
 
@@ -67,6 +67,12 @@ def test_formats_and_few_points_are_not_compared(database):
     assert entries() == []
 
 
+def asked_rows(system: str = "s", version: str = "1.0") -> Rows:
+    rows = read_repaired(system, "vllm", version, "gemm_perf")
+    assert rows is not None
+    return rows
+
+
 @pytest.fixture
 def repairs(monkeypatch):
     """States the repairs in force, instead of those of the file."""
@@ -83,11 +89,12 @@ def test_host_times_are_taken_out_and_large_operators_kept(database, repairs, le
     products(database, "trtllm", KERNEL_MS)
     products(database, "vllm", np.maximum(level * KERNEL_MS, HOST_MS))
     repairs(entries())
-    rows = read_repaired(*ASKED)
+    rows = asked_rows()
     np.testing.assert_allclose(rows.number("latency"), np.tile(level * KERNEL_MS, 2), rtol=2e-3)
     assert is_repaired(rows)[np.tile(level * KERNEL_MS < HOST_MS, 2)].all()
     as_measured = read_repaired(*ASKED, repaired=False)
     assert as_measured is read_rows(*ASKED)
+    assert as_measured is not None
     assert not is_repaired(as_measured).any()
 
 
@@ -95,7 +102,7 @@ def test_points_that_no_sibling_measured_stay_where_kernels_outlast_the_host(dat
     products(database, "trtllm", KERNEL_MS, shapes=(64, 128))
     products(database, "vllm", np.maximum(KERNEL_MS, HOST_MS), shapes=(64, 128, 256))
     repairs(entries())
-    rows = read_repaired(*ASKED)
+    rows = asked_rows()
     alone = rows.number("n") == 256
     kept = rows.number("latency")[alone]
     assert alone.sum() < SIZES.size
@@ -108,7 +115,7 @@ def test_siblings_count_by_their_geometric_mean(database, repairs):
     products(database, "sglang", KERNEL_MS * 1.21)
     products(database, "vllm", np.maximum(KERNEL_MS * 1.21, HOST_MS))
     repairs([{**entry, "levels": dict.fromkeys(entry["levels"], 1.0)} for entry in entries()])
-    rows = read_repaired(*ASKED)
+    rows = asked_rows()
     small = rows.number("m") < 64
     np.testing.assert_allclose(rows.number("latency")[small], np.tile(KERNEL_MS[SIZES < 64] * 1.1, 2), rtol=1e-5)
 
@@ -130,7 +137,7 @@ def test_the_file_is_what_the_shipped_tables_say():
 
 def test_block_products_of_vllm_no_longer_wait_for_the_host():
     for system in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"):
-        rows = read_repaired(system, "vllm", "0.24.0", "gemm_perf")
+        rows = asked_rows(system, "0.24.0")
         codes, forms = rows.text("gemm_dtype")
         small = (codes == forms.index("fp8_block")) & (rows.number("m") == 16)
         plain = (codes == forms.index("bfloat16")) & (rows.number("m") == 16)
