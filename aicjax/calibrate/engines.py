@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicjax._results import AicjaxError
-from aicjax.calibrate.mapping import Configuration, Rules, map_rows
+from aicjax.calibrate.mapping import Configuration, Rules, Stated, map_rows
 from aicjax.calibrate.measurements import Flags, Floats, Measurements, Strings
 from aicjax.calibrate.plan import Attempt, RoleWorker, role_worker
 from aicjax.constants import load_constants
@@ -70,9 +70,7 @@ class Answers:
         return self.attempt != ""
 
 
-def price(
-    rows: Measurements, pricing: Pricing, constants: str, rules: Rules, kv_cache: Strings | None = None
-) -> Answers:
+def price(rows: Measurements, pricing: Pricing, constants: str, rules: Rules, stated: Stated | None = None) -> Answers:
     """Answers for measured rows, each by the first attempt that gives all of its columns.
 
     Args:
@@ -80,13 +78,13 @@ def price(
         pricing: What is asked.
         constants: Name of the empirical numbers under `configs/constants/`, or path of a file of them.
         rules: How rows are mapped to configurations.
-        kv_cache: Format of each row's KV cache where its launch says; "" elsewhere [row].
+        stated: What launches state of the rows; None for nothing.
 
     Raises:
         InputError: No such constants.
     """
     load_constants(BACKENDS[0], constants)
-    configurations, codes = map_rows(rows, rules, kv_cache)
+    configurations, codes = map_rows(rows, rules, stated)
     models = np.array([configuration.model for configuration in configurations])[codes]
     columns = _unknown(pricing, len(rows))
     attempts, reasons = np.full((2, len(rows)), "", object)
@@ -112,7 +110,7 @@ def _price_model(
     """Answers for rows of one model and what they lack: all engines planned first, each evaluated once."""
     answers, evaluation, batches = _unknown(pricing, len(rows)), Evaluation(), list[Any]()
     reason = np.full(len(rows), "missing data", object)
-    formats = np.unique([str(c.formats) for c in configurations], return_inverse=True)[1]
+    formats = np.unique([str(c[1:]) for c in configurations], return_inverse=True)[1]
     engine = np.unique(np.stack([formats, rows.codes(("system", "backend"))]), axis=1, return_inverse=True)[1].ravel()
     roles: tuple[Role, ...] = ("agg", "prefill", "decode")
     for role in roles:

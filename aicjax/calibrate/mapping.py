@@ -30,10 +30,24 @@ class Configuration(NamedTuple):
     Attributes:
         model: Bundled model.
         formats: Number formats to state, as (role, format); those of the other roles are the checkpoint's.
+        attention_backend: Attention kernel to ask for; None for the engine's own choice.
     """
 
     model: str
     formats: tuple[tuple[str, str], ...]
+    attention_backend: str | None = None
+
+
+class Stated(NamedTuple):
+    """What launches state of each row [row]; "" where they state nothing.
+
+    Attributes:
+        kv_cache: Format of the KV cache.
+        attention_backend: Attention kernel.
+    """
+
+    kv_cache: Strings
+    attention_backend: Strings
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,7 @@ class FormatRule:
 
 
 def map_rows(
-    rows: Measurements, rules: Rules = "checkpoint", kv_cache: Strings | None = None
+    rows: Measurements, rules: Rules = "checkpoint", stated: Stated | None = None
 ) -> tuple[list[Configuration], NDArray[np.int64]]:
     """The distinct configurations of measured rows, and which of them each row runs [row].
 
@@ -72,17 +86,18 @@ def map_rows(
         rows: Measured servers.
         rules: `labels` takes the recorded formats; `checkpoint` those of the checkpoint; `measurements` adds
             the rules that were chosen by looking at measured servers.
-        kv_cache: Format of each row's KV cache where its launch says; "" elsewhere, None for no row [row].
+        stated: What launches state; None for nothing.
 
     Raises:
         DataError: The file of rules breaks its schema.
     """
-    stated = np.full(len(rows), "") if kv_cache is None else kv_cache
-    both = np.stack([rows.codes(_KEY), np.unique(stated, return_inverse=True)[1]])
-    _, first, codes = np.unique(both, axis=1, return_index=True, return_inverse=True)
+    kv_cache, attention = Stated(*np.full((2, len(rows)), "")) if stated is None else stated
+    columns = [rows.codes(_KEY), *(np.unique(words, return_inverse=True)[1] for words in (kv_cache, attention))]
+    _, first, codes = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     codes = codes.ravel()
     found = [map_row({name: str(getattr(rows, name)[at]) for name in _KEY}, rules) for at in first]
-    found = [_with_kv_cache(configuration, str(stated[at])) for configuration, at in zip(found, first, strict=True)]
+    words = zip(kv_cache[first], attention[first], strict=True)
+    found = [_with(of, str(cache), str(kernel)) for of, (cache, kernel) in zip(found, words, strict=True)]
     distinct = list(dict.fromkeys(found))
     position = np.array([distinct.index(configuration) for configuration in found], np.int64)
     return distinct, position[codes]
@@ -107,12 +122,12 @@ def map_row(row: Mapping[str, str], rules: Rules = "checkpoint") -> Configuratio
     return Configuration(model, tuple(sorted(formats.items())))
 
 
-def _with_kv_cache(configuration: Configuration, kv_cache: str) -> Configuration:
-    """The configuration with a stated KV cache; attention computes in 16 bits on one of 16 bits."""
-    if not kv_cache:
-        return configuration
-    formats = dict(configuration.formats) | {"kvcache": kv_cache} | ({} if kv_cache == "fp8" else {"fmha": kv_cache})
-    return Configuration(configuration.model, tuple(sorted(formats.items())))
+def _with(configuration: Configuration, kv_cache: str, attention_backend: str) -> Configuration:
+    """The configuration with what its launch states; attention computes in 16 bits on a KV cache of 16 bits."""
+    formats = dict(configuration.formats)
+    if kv_cache:
+        formats |= {"kvcache": kv_cache} | ({} if kv_cache == "fp8" else {"fmha": kv_cache})
+    return Configuration(configuration.model, tuple(sorted(formats.items())), attention_backend or None)
 
 
 def _labelled(file: Mapping[str, Any], row: Mapping[str, str]) -> Configuration:

@@ -138,6 +138,7 @@ def _request(
         mode="agg",
         database_mode=attempt.database_mode,
         constants=constants,
+        attention_backend=configuration.attention_backend,
         **stated,
     )
 

@@ -12,7 +12,7 @@ from aicjax._types import Array
 from aicjax.calibrate.engines import price
 from aicjax.calibrate.launch import LaunchFacts, launch_facts, launched
 from aicjax.calibrate.loads import LoadShapes, load_shapes
-from aicjax.calibrate.mapping import Rules
+from aicjax.calibrate.mapping import Rules, Stated
 from aicjax.calibrate.measurements import Flags, Floats, Ints, Measurements, Strings
 from aicjax.calibrate.plan import RoleWorker
 from aicjax.explore.request import BACKENDS
@@ -119,7 +119,8 @@ def step_table(rows: Measurements, constants: str = "reference", rules: Rules = 
     mean = dataclasses.replace(
         rows, row=np.arange(len(rows)), isl=_tokens(rows.isl, shapes), osl=_tokens(rows.osl, shapes)
     )
-    found = price(mean, _Kernels(facts), constants, rules, facts.kv_cache if rules != "labels" else None)
+    stated = Stated(facts.kv_cache, facts.attention_kernel) if rules != "labels" else None
+    found = price(mean, _Kernels(facts), constants, rules, stated)
     loop = _Loop.of(rows)
     times = StepTimes(
         isl=rows.isl * shapes.mean_share,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aicjax._results import DataError
-from aicjax.calibrate.mapping import FormatRule, format_rules, map_row, map_rows
+from aicjax.calibrate.mapping import FormatRule, Stated, format_rules, map_row, map_rows
 from aicjax.calibrate.measurements import read_measurements
 from aicjax.models import load_model
 
@@ -72,6 +72,18 @@ def test_rows_are_mapped_as_one_by_one():
     for number, code in enumerate(codes):
         words = {name: str(getattr(rows, name)[number]) for name in _row("", "", "")}
         assert configurations[code] == map_row(words)
+
+
+def test_what_launches_state_goes_over_the_rules():
+    rows = read_measurements()
+    rows = rows.take(np.flatnonzero((rows.model_family == "llama3.1-8b") & (rows.backend == "sglang"))[[0, 0, 0]])
+    stated = Stated(np.array(["", "fp8", "bfloat16"]), np.array(["", "trtllm_mha", ""]))
+    configurations, codes = map_rows(rows, "measurements", stated)
+    plain, low, full = (configurations[code] for code in codes)
+    assert plain == map_rows(rows, "measurements")[0][0]
+    assert (dict(low.formats)["kvcache"], low.attention_backend) == ("fp8", "trtllm_mha")
+    assert (dict(full.formats)["kvcache"], dict(full.formats)["fmha"]) == ("bfloat16", "bfloat16")
+    assert full.attention_backend is None
 
 
 def test_rules_state_their_basis_and_effect():
