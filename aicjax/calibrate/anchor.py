@@ -97,9 +97,13 @@ class Corpus(NamedTuple):
         nesting = Nesting(curve, group, self.nesting.kind[groups])
         return Corpus(self.residuals.take(rows), nesting, self.kinds, self.anchors[rows])
 
-    def spread(self) -> Spread:
-        """Variances and tails of the residuals, which are those of a cross-validation."""
-        return spread(self.residuals, self.nesting, self.kinds, self.anchors)
+    def spread(self, constants: Floats | None = None) -> Spread:
+        """Variances and tails of the residuals, which are those of a cross-validation.
+
+        Args:
+            constants: Covariance of each row by what the fit left open [row, 2, 2]; none by default.
+        """
+        return spread(self.residuals, self.nesting, self.kinds, self.anchors, constants)
 
 
 def middle_loads(rows: Measurements, usable: Flags) -> tuple[Flags, Flags]:

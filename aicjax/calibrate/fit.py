@@ -14,6 +14,7 @@ import numpy as np
 import optimistix
 from jaxtyping import Array, Float
 
+from aicjax.calibrate.interval import constants_covariance
 from aicjax.calibrate.loop_rows import agg_times, disagg_times
 from aicjax.calibrate.measurements import Flags, Floats, Ints, Measurements
 from aicjax.calibrate.parameters import Loss, Parameter, constants_at
@@ -93,6 +94,7 @@ class EngineFit:
         self._errors = jax.jit(self._log_errors)
         self._slopes = jax.jit(jax.jacfwd(self._residuals))
         self._values = jax.jit(self._residuals)
+        self._log_slopes = jax.jit(jax.jacfwd(self._log_errors))
 
     def solve(self, weights: Weights, start: Floats | None = None) -> Floats:
         """The most probable numbers of unit prior [parameter]."""
@@ -103,6 +105,11 @@ class EngineFit:
         """ln(predicted / measured) of TTFT and of TPOT [row]."""
         ttft, tpot = self._errors(jnp.asarray(at, float), self._problem)
         return np.asarray(ttft, np.float64), np.asarray(tpot, np.float64)
+
+    def log_slopes(self, at: Floats) -> Floats:
+        """Derivative of ln(ttft, tpot) by the numbers [row, 2, parameter]."""
+        slopes = self._log_slopes(jnp.asarray(at, float), self._problem)
+        return np.stack([np.asarray(of_time, np.float64) for of_time in slopes], 1)
 
     def loss_and_gradient(self, at: Floats, weights: Weights) -> tuple[float, Floats]:
         """Loss with the prior, and its gradient [parameter]."""
@@ -176,8 +183,8 @@ class Fitter:
         self.rows, self.parameters, self.loss = rows, tuple(parameters), loss
         self.group: Ints = rows.codes(GROUP_COLUMNS)
         self.usable: Flags = table.answered if left_out is None else table.answered & ~left_out
-        self._place: dict[str, Ints] = {}
-        self._fits: dict[str, EngineFit] = {}
+        self.places: dict[str, Ints] = {}
+        self.engines: dict[str, EngineFit] = {}
         for number, backend in enumerate(BACKENDS):
             own = table.answered & (table.backend == number)
             of_mode = np.flatnonzero(own & table.is_agg), np.flatnonzero(own & ~table.is_agg)
@@ -187,21 +194,21 @@ class Fitter:
             agg, disagg = (table.take(chosen).times for chosen in of_mode)
             problem = Problem(agg, disagg, np.log(rows.ttft_ms[at]), np.log(rows.tpot_ms[at]))
             loop = load_constants(backend, base).loop
-            self._place[backend], self._fits[backend] = at, EngineFit(backend, problem, loop, loss, parameters)
+            self.places[backend], self.engines[backend] = at, EngineFit(backend, problem, loop, loss, parameters)
 
     def fit(self, part: Flags, information: float, start: Vectors | None = None) -> Vectors:
         """The most probable numbers by engine, of a part of the usable rows [row]."""
         weights = row_weights(self.rows, part & self.usable, self.loss, information)
         return {
-            backend: fit.solve(weights.take(self._place[backend]), None if start is None else start[backend])
-            for backend, fit in self._fits.items()
+            backend: fit.solve(weights.take(self.places[backend]), None if start is None else start[backend])
+            for backend, fit in self.engines.items()
         }
 
     def predict(self, at: Vectors) -> tuple[Floats, Floats]:
         """TTFT and TPOT [ms] at numbers by engine [row]; NaN without step times."""
         ttft_ms, tpot_ms = np.full((2, len(self.rows)), np.nan)
-        for backend, fit in self._fits.items():
-            place = self._place[backend]
+        for backend, fit in self.engines.items():
+            place = self.places[backend]
             ttft, tpot = fit.log_errors(at[backend])
             ttft_ms[place] = np.exp(ttft) * self.rows.ttft_ms[place]
             tpot_ms[place] = np.exp(tpot) * self.rows.tpot_ms[place]
@@ -212,10 +219,18 @@ class Fitter:
         weights = row_weights(self.rows, self.usable, self.loss, information)
         return {
             backend: fit.covariance(at[backend], weights.take(place), self.group[place])
-            for (backend, fit), place in zip(self._fits.items(), self._place.values(), strict=True)
+            for (backend, fit), place in zip(self.engines.items(), self.places.values(), strict=True)
         }
+
+    def constants_part(self, at: Vectors, information: float) -> Floats:
+        """Covariance of ln(ttft, tpot) by what a fit to all rows leaves open; 0 without an answer [row, 2, 2]."""
+        found = np.zeros((len(self.rows), 2, 2))
+        for backend, covariance in self.covariance(at, information).items():
+            place = self.places[backend]
+            found[place] = constants_covariance(self.engines[backend].log_slopes(at[backend]), covariance)
+        return found
 
     @property
     def prior(self) -> Vectors:
         """The numbers of the prior, by engine."""
-        return {backend: np.zeros(len(self.parameters)) for backend in self._fits}
+        return {backend: np.zeros(len(self.parameters)) for backend in self.engines}

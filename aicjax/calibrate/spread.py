@@ -34,17 +34,25 @@ class Spread(NamedTuple):
         components: Variances of the levels and of the noise.
         tails: 10 % and 90 % quantile of residuals, relative to their standard deviation [quantity, 2].
         anchored_tails: The same where one load of each curve is known, of the other loads.
+        constants: What of the variance is due to constants that the fit left open, mean by kind [kind, 2, 2].
         kinds: Name of each kind, as `trtllm/agg`.
     """
 
     components: Components
     tails: Floats
     anchored_tails: Floats
+    constants: Floats
     kinds: tuple[str, ...]
 
 
 def spread(
-    residuals: Residuals, nesting: Nesting, kinds: Sequence[str], anchors: Flags, *, rounds: int = ROUNDS
+    residuals: Residuals,
+    nesting: Nesting,
+    kinds: Sequence[str],
+    anchors: Flags,
+    constants: Floats | None = None,
+    *,
+    rounds: int = ROUNDS,
 ) -> Spread:
     """Variances and tails of the residuals of a grouped cross-validation.
 
@@ -53,12 +61,18 @@ def spread(
         nesting: Which rows share which levels.
         kinds: Name of each kind.
         anchors: One load of each curve, known for the anchored tails [row, quantity].
+        constants: Covariance of each row by what the fit left open [row, 2, 2]; none by default.
         rounds: Rounds of the maximisation.
     """
     found = components(limited(residuals, nesting, len(kinds)), nesting, len(kinds), rounds=rounds)
     nothing = np.zeros_like(anchors)
     known = tails(residuals, nesting, found, anchors, residuals.usable & ~anchors)
-    return Spread(found, tails(residuals, nesting, found, nothing, residuals.usable), known, tuple(kinds))
+    usual = tails(residuals, nesting, found, nothing, residuals.usable)
+    open_part = np.zeros_like(found.noise)
+    if constants is not None:
+        np.add.at(open_part, nesting.row_kind, constants)
+        open_part /= np.maximum(np.bincount(nesting.row_kind, minlength=len(kinds)), 1)[:, None, None]
+    return Spread(found, usual, known, open_part, tuple(kinds))
 
 
 def limited(residuals: Residuals, nesting: Nesting, kinds: int) -> Residuals:
@@ -128,9 +142,17 @@ def tails(residuals: Residuals, nesting: Nesting, found: Components, known: Flag
 
 def of_kinds(found: Spread, kinds: Sequence[str]) -> Components:
     """Variances of the named kinds; of one that was not measured the mean of all [kind, 2, 2]."""
+    return Components(*(_of_kinds(values, found, kinds) for values in found.components))
+
+
+def constants_of_kinds(found: Spread, kinds: Sequence[str]) -> Floats:
+    """The part of constants in the variances of the named kinds, in the same way [kind, 2, 2]."""
+    return _of_kinds(found.constants, found, kinds)
+
+
+def _of_kinds(values: Floats, found: Spread, kinds: Sequence[str]) -> Floats:
     at = [found.kinds.index(kind) if kind in found.kinds else -1 for kind in kinds]
-    padded = (np.concatenate([values, values.mean(0, keepdims=True)]) for values in found.components)
-    return Components(*(values[at] for values in padded))
+    return np.concatenate([values, values.mean(0, keepdims=True)])[at]
 
 
 def weighted_quantiles(values: Floats, weight: Floats, shares: Sequence[float]) -> Floats:
@@ -142,7 +164,7 @@ def weighted_quantiles(values: Floats, weight: Floats, shares: Sequence[float]) 
 
 def as_plain(found: Spread) -> dict[str, Any]:
     """The spread as it is stored in a constants file."""
-    parts = {name: getattr(found.components, name) for name in Components._fields}
+    parts = {**found.components._asdict(), "constants": found.constants}
     return {
         **{
             which: {name: _rounded(pair) for name, pair in zip(QUANTITIES, getattr(found, which), strict=True)}
@@ -158,9 +180,11 @@ def as_plain(found: Spread) -> dict[str, Any]:
 def from_plain(stored: dict[str, Any]) -> Spread:
     """The spread that a constants file holds."""
     kinds = stored["kinds"]
-    parts = {name: np.array([kind[name] for kind in kinds.values()], float) for name in Components._fields}
+    names = (*Components._fields, "constants")
+    parts = {name: np.array([kind[name] for kind in kinds.values()], float) for name in names}
+    constants = parts.pop("constants")
     usual, anchored = (np.array([stored[which][name] for name in QUANTITIES]) for which in _TAILS)
-    return Spread(Components(**parts), usual, anchored, tuple(kinds))
+    return Spread(Components(**parts), usual, anchored, constants, tuple(kinds))
 
 
 _TAILS = ("tails", "anchored_tails")

@@ -70,18 +70,19 @@ def _ranges(
     if stored is None:
         return [None] * len(records)
     from aicjax.calibrate import interval
-    from aicjax.calibrate.spread import from_plain, of_kinds
+    from aicjax.calibrate.spread import constants_of_kinds, from_plain, of_kinds
 
     spread = from_plain(stored)
     backends = [str(record["backend" if "backend" in record else "(d)backend"]) for record in records]
-    components = of_kinds(spread, [f"{backend}/{mode}" for backend in backends])
+    kinds = [f"{backend}/{mode}" for backend in backends]
+    components = of_kinds(spread, kinds)
     tables = np.zeros((len(records), 2, 2))
     for position, of_row in enumerate(steps):
         for quantity, names in enumerate((_PREFILL, _DECODE)):
             tables[position, quantity, quantity] = _table_variance(of_row, names)
-    nothing = np.zeros_like(tables)
+    constants = constants_of_kinds(spread, kinds)
     known = _level_covariance(request, backends, components.group)
-    errors = interval.parts(components._replace(group=known), tables, nothing, nothing)
+    errors = interval.parts(components._replace(group=known), tables, constants, constants)
     sets = np.unique(backends, return_inverse=True)[1]
     times_ms = np.array([[record["ttft"], record["tpot"]] for record in records], float)
     osl = np.array([record["osl"] for record in records], float)

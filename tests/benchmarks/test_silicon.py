@@ -36,7 +36,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _constants(folder: Path, deviation: float) -> str:
     part = np.eye(2)[None] * deviation**2 / 3
     tails = np.tile(NORMAL, (2, 1))
-    spread = Spread(Components(part, part, part), tails, tails, ("trtllm/agg",))
+    spread = Spread(Components(part, part, part), tails, tails, 0 * part, ("trtllm/agg",))
     path = folder / "own.yaml"
     path.write_text(yaml.safe_dump({"base": "reference", "fit": {"spread": as_plain(spread)}}))
     return str(path)

@@ -94,7 +94,9 @@ def test_units_do_not_matter(rows: Measurements, predicted: Times, folds: Folds)
 def test_without_spread_of_levels_anchors_change_nothing(rows: Measurements, predicted: Times):
     corpus = Corpus.of(rows, *predicted)
     nothing, noise = np.full((1, 2, 2), 1e-12) * np.eye(2), np.eye(2)[None] * 0.01
-    rigid = Spread(Components(nothing, nothing, noise), np.tile(NORMAL, (2, 1)), np.tile(NORMAL, (2, 1)), corpus.kinds)
+    rigid = Spread(
+        Components(nothing, nothing, noise), np.tile(NORMAL, (2, 1)), np.tile(NORMAL, (2, 1)), 0 * noise, corpus.kinds
+    )
     found = corrected(corpus, *predicted, rigid, with_anchor=True)
     np.testing.assert_allclose(found.times_ms, np.stack(predicted, 1), rtol=1e-6)
 
@@ -102,7 +104,9 @@ def test_without_spread_of_levels_anchors_change_nothing(rows: Measurements, pre
 def test_without_noise_an_anchor_is_the_plain_factor(rows: Measurements, predicted: Times):
     corpus = Corpus.of(rows, *predicted)
     wide, noise = np.eye(2)[None] * 25.0, np.eye(2)[None] * 1e-8
-    free = Spread(Components(wide, wide, noise), np.tile(NORMAL, (2, 1)), np.tile(NORMAL, (2, 1)), corpus.kinds)
+    free = Spread(
+        Components(wide, wide, noise), np.tile(NORMAL, (2, 1)), np.tile(NORMAL, (2, 1)), 0 * noise, corpus.kinds
+    )
     found = corrected(corpus, *predicted, free, with_anchor=True)
     exact = score.anchored(rows, predicted[1], rows.tpot_ms, np.ones(len(rows), bool))
     scored = np.isfinite(exact)

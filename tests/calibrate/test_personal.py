@@ -22,7 +22,7 @@ TAILS = np.tile(NORMAL, (2, 1))
 
 def _spread() -> Spread:
     parts = (value**2 * np.eye(2)[None] for value in (GROUP, CURVE, NOISE))
-    return Spread(Components(*parts), TAILS, TAILS, ("vllm/agg",))
+    return Spread(Components(*parts), TAILS, TAILS, np.zeros((1, 2, 2)), ("vllm/agg",))
 
 
 def _table(path: Path, count: int, *, factor: float = 1.0, **columns: list) -> Path:

@@ -39,7 +39,8 @@ def corpus() -> tuple[Residuals, Nesting]:
 def _spread(corpus: tuple[Residuals, Nesting], rounds: int = 20) -> spreads.Spread:
     residuals, nesting = corpus
     middle = np.arange(len(residuals.weight)) % LOADS == 2
-    return spreads.spread(residuals, nesting, ["trtllm/agg"], np.stack([middle, middle], 1), rounds=rounds)
+    anchors, constants = np.stack([middle, middle], 1), np.broadcast_to(0.01 * np.eye(2), (len(middle), 2, 2))
+    return spreads.spread(residuals, nesting, ["trtllm/agg"], anchors, constants, rounds=rounds)
 
 
 def test_known_variances_are_found_again(corpus: tuple[Residuals, Nesting]):
@@ -109,6 +110,7 @@ def test_storage_gives_the_same_spread(corpus: tuple[Residuals, Nesting]):
     assert again.kinds == found.kinds
     np.testing.assert_allclose(again.tails, found.tails, atol=1e-5)
     np.testing.assert_allclose(again.anchored_tails, found.anchored_tails, atol=1e-5)
+    np.testing.assert_allclose(again.constants, [0.01 * np.eye(2)], atol=1e-5)
     for one, other in zip(again.components, found.components, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
