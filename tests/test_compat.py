@@ -346,3 +346,36 @@ def test_formats_are_borrowed_from_other_backends_first():
         for backend, version in (("vllm", "0.24.0"), ("sglang", "0.5.14"))
     ]
     assert min(others) * 0.99 < here.latency_ms[0] < max(others) * 1.01
+
+
+def test_unmeasured_shapes_are_fitted_to_those_around_them():
+    """The query expansion of DeepSeek lies between measured widths, another product next to one."""
+    where = load_system("h200_sxm"), "trtllm", "1.3.0rc20"
+    ops = [Gemm("product", 1.0, n, k, "fp8_block") for n, k in ((24576, 1536), (4095, 5120), (4096, 5120))]
+    here, there = (
+        operator_latency(*where, ops, tokens=[16] * 3, compat=c) for c in (DEFAULT, only("mean_of_nearest_shapes"))
+    )
+    for times in (here, there):
+        assert times.provenance.tolist() == [Provenance.TRANSFERRED, Provenance.TRANSFERRED, Provenance.EXACT]
+        assert times.latency_ms[1] == pytest.approx(times.latency_ms[2], rel=1e-3)  # next to it
+    assert here.latency_ms[0] == pytest.approx(0.95 * there.latency_ms[0], rel=0.01)
+
+
+def test_experts_go_on_beyond_their_tokens_as_in_the_last_octave():
+    where, switch = (load_system("h200_sxm"), "trtllm", "1.3.0rc20"), only("utilization_held_beyond_curves")
+    experts = [Moe("experts", 1.0, 7168, 2048, 8, 256, 1, 8, 1, "fp8_block", "power_law_1.2")] * 3
+    here, there = (operator_latency(*where, experts, tokens=[8192, 16384, 65536], compat=c) for c in (DEFAULT, switch))
+    half, last, beyond = here.latency_ms
+    assert there.latency_ms[:2].tolist() == [half, last]
+    assert beyond == pytest.approx(last + 6 * (last - half), rel=1e-5)
+    assert there.latency_ms[2] / there.sol_ms[2] == pytest.approx(last / here.sol_ms[1], rel=1e-5)
+
+
+def test_products_beyond_their_tokens_run_as_well_as_the_last_measured():
+    where, switch = (load_system("h200_sxm"), "trtllm", "1.3.0rc20"), only("utilization_held_beyond_curves")
+    tokens = [8192, 16384, 32768, 131072]
+    product = [Gemm("product", 1.0, 4096, 4096, "fp8")] * len(tokens)
+    here, there = (operator_latency(*where, product, tokens=tokens, compat=c) for c in (DEFAULT, switch))
+    over = here.latency_ms / here.sol_ms
+    assert over[-1] == pytest.approx(over[-2], rel=1e-5)
+    assert there.latency_ms[-1] / there.sol_ms[-1] == pytest.approx(np.median(over[:3]), rel=1e-5)

@@ -6,7 +6,7 @@ an interior point of an interpolant that is local changes nothing but its two ne
 every point of every line at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -76,6 +76,11 @@ class Neighbours(NamedTuple):
         """The neighbours of the neighbours [..., knot]."""
         return Neighbours(take(self.below, self.below, NO_KEY), take(self.above, self.above, NO_KEY))
 
+    def sides(self, two: bool) -> tuple[np.ndarray, ...]:
+        """The neighbours in ascending order, one or two on either side."""
+        far = self.beyond()
+        return (far.below, self.below, self.above, far.above) if two else (self.below, self.above)
+
 
 def neighbours(measured: np.ndarray) -> Neighbours:
     """Neighbours of every knot of every line, from which knots were measured, bool [..., knot]."""
@@ -88,6 +93,18 @@ def take(values: np.ndarray, at: np.ndarray, none: float = np.nan) -> np.ndarray
     return np.where(at == NO_KEY, none, np.take_along_axis(values, np.maximum(at, 0), -1))
 
 
+class Known(NamedTuple):
+    """One point that an interpolant passes through, at each query; NaN where there is none.
+
+    Attributes:
+        knot, latency_ms, sol_ms: Its coordinate, its latency and its roofline.
+    """
+
+    knot: np.ndarray
+    latency_ms: np.ndarray
+    sol_ms: np.ndarray
+
+
 def between(rule: Rule, knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.ndarray, near: Neighbours) -> np.ndarray:
     """Latency of each knot from its neighbours alone [..., knot]; NaN where they do not enclose it.
 
@@ -98,31 +115,29 @@ def between(rule: Rule, knots: np.ndarray, latency_ms: np.ndarray, sol_ms: np.nd
         sol_ms: Roofline [..., knot].
         near: Neighbours of each knot, all with a latency or NaN in the answer.
     """
-    place = np.broadcast_to(rule.place(knots), near.below.shape)
+    lines = np.broadcast_to(knots, latency_ms.shape)
+    points = [Known(*(take(x, at) for x in (lines, latency_ms, sol_ms))) for at in near.sides(rule.monotone)]
+    return interpolate(rule, knots, sol_ms, points)
+
+
+def interpolate(rule: Rule, knot: np.ndarray, sol_ms: np.ndarray, points: Sequence[Known]) -> np.ndarray:
+    """Latency at `knot` by a rule, from points on either side, in the order of `Neighbours.sides`."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        value = rule.value(latency_ms, sol_ms)
+        x, at = [rule.place(point.knot) for point in points], rule.place(knot)
+        y = [rule.value(point.latency_ms, point.sol_ms) for point in points]
         if rule.monotone:
-            return rule.latency(_cubic(place, value, near), sol_ms)
-        x0, x1, y0, y1 = (
-            take(place, near.below),
-            take(place, near.above),
-            take(value, near.below),
-            take(value, near.above),
-        )
-        share = np.where(x1 > x0, (place - x0) / (x1 - x0), 1.0)
-        return rule.latency(y0 + (y1 - y0) * share, sol_ms)
+            return rule.latency(_cubic(at, x, y), sol_ms)
+        share = np.where(x[1] > x[0], (at - x[0]) / (x[1] - x[0]), 1.0)
+        return rule.latency(y[0] + (y[1] - y[0]) * share, sol_ms)
 
 
-def _cubic(place: np.ndarray, value: np.ndarray, near: Neighbours) -> np.ndarray:
-    """Monotone cubic (Fritsch and Carlson) through two points on either side of each knot."""
-    far = near.beyond()
-    x = [take(place, at) for at in (far.below, near.below, near.above, far.above)]
-    y = [take(value, at) for at in (far.below, near.below, near.above, far.above)]
+def _cubic(at: np.ndarray, x: Sequence[np.ndarray], y: Sequence[np.ndarray]) -> np.ndarray:
+    """Monotone cubic (Fritsch and Carlson) through two points on either side; the outer ones may be unknown."""
     width = [b - a for a, b in pairwise(x)]
     slope = [(b - a) / w for (a, b), w in zip(pairwise(y), width, strict=True)]
     at_start, at_end = _slope(slope[0], slope[1], width[0], width[1]), _slope(slope[1], slope[2], width[1], width[2])
     at_start, at_end = np.where(np.isnan(at_start), slope[1], at_start), np.where(np.isnan(at_end), slope[1], at_end)
-    t = (place - x[1]) / width[1]
+    t = (at - x[1]) / width[1]
     start, end = (1 + 2 * t) * (1 - t) ** 2, t**2 * (3 - 2 * t)
     return start * y[1] + end * y[2] + width[1] * (t * (1 - t) ** 2 * at_start - t**2 * (1 - t) * at_end)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aicjax.calibrate.held_out import Neighbours, Rule, between, neighbours, take
+from aicjax.calibrate.held_out import Known, Neighbours, Rule, interpolate, neighbours, take
 from aicjax.interp.axis import NO_KEY
 from aicjax.interp.hold import ANCHORS
 
@@ -37,7 +37,7 @@ def blended(
     sol_ms: np.ndarray,
     held_rule: Rule | None = None,
 ) -> Blended:
-    """Every measured point with its key of `axis` left out.
+    """Every measured point with its key of `axis` left out; nothing where that is its branch's only key.
 
     Args:
         rules: Interpolant of each axis.
@@ -46,24 +46,50 @@ def blended(
         latency_ms, sol_ms: Latency, NaN where not measured, and roofline [slice, *axis].
         held_rule: Interpolant that replaces the rule of `axis`; None for that rule.
     """
+    rules = (*rules[:axis], held_rule or rules[axis], *rules[axis + 1 :])
+    found = _blend(rules, axis, knots, latency_ms, sol_ms)
     measured = np.isfinite(latency_ms)
-    values, sided = _resolved(rules, axis + 1, knots, latency_ms, sol_ms)
-    near = _branch_neighbours(measured, axis)
-    value, one = _blend(held_rule or rules[axis], axis, knots[axis], values, sol_ms, near, sided, 1 + axis < len(knots))
-    return Blended(np.where(measured, value, np.nan), one & measured)
+    return Blended(np.where(measured, found.latency_ms, np.nan), found.one_sided & measured)
 
 
-def _resolved(rules, axis: int, knots, latency_ms, sol_ms) -> tuple[np.ndarray, np.ndarray]:
-    """Value of each branch at all knots of `axis` and inner axes, and whether a lone neighbour gave it."""
+def _resolved(rules: tuple[Rule, ...], axis: int, knots, latency_ms: np.ndarray, sol_ms: np.ndarray) -> Blended:
+    """Answer of each branch at all knots of `axis` and the axes below it: of its own keys, or between them."""
     if axis == len(knots):
-        return latency_ms, np.zeros(latency_ms.shape, bool)
-    values, sided = _resolved(rules, axis + 1, knots, latency_ms, sol_ms)
-    measured = np.isfinite(latency_ms)
-    exists = _any_below(measured, axis)
-    near = _branch_neighbours(measured, axis)
-    blend, one = _blend(rules[axis], axis, knots[axis], values, sol_ms, near, sided, 1 + axis < len(knots))
-    shape = exists.reshape(*exists.shape, *(1,) * (latency_ms.ndim - exists.ndim))
-    return np.where(shape, values, blend), np.where(shape, sided, one)
+        return Blended(latency_ms, np.zeros(latency_ms.shape, bool))
+    own = _resolved(rules, axis + 1, knots, latency_ms, sol_ms)
+    blend = _blend(rules, axis, knots, latency_ms, sol_ms)
+    exists = _any_below(np.isfinite(latency_ms), axis)
+    exists = exists.reshape(*exists.shape, *(1,) * (latency_ms.ndim - exists.ndim))
+    return Blended(*(np.where(exists, *parts) for parts in zip(own, blend, strict=True)))
+
+
+def _blend(rules: tuple[Rule, ...], axis: int, knots, latency_ms: np.ndarray, sol_ms: np.ndarray) -> Blended:
+    """Answer at every knot of an axis from the branch's keys on either side of it.
+
+    The branches on either side are asked for the coordinates of the query on all other axes: their measurements move
+    to its place before the axes below are resolved. Where one side has none, the other by the ratio of rooflines.
+    """
+    shape = (-1, *(1,) * (len(knots) - axis - 1))
+    near = _branch_neighbours(np.isfinite(latency_ms), axis)
+    points, sided = [], np.zeros(latency_ms.shape, bool)
+    for at in near.sides(rules[axis].monotone):
+        there = _resolved(rules, axis + 1, knots, _moved(latency_ms, at, axis), sol_ms)
+        key = np.where(at == NO_KEY, np.nan, knots[axis][np.maximum(at, 0)])
+        points.append(Known(np.moveaxis(key, -1, axis + 1), there.latency_ms, _moved(sol_ms, at, axis)))
+        sided |= there.one_sided & np.isfinite(there.latency_ms)
+    value = interpolate(rules[axis], knots[axis].reshape(shape), sol_ms, points)
+    below, above = points[len(points) // 2 - 1], points[len(points) // 2]
+    enclosed = np.moveaxis(near.inside, -1, axis + 1)
+    alone = enclosed & (np.isfinite(below.latency_ms) ^ np.isfinite(above.latency_ms)) & (axis + 1 < len(knots))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = [point.latency_ms * sol_ms / point.sol_ms for point in (below, above)]
+    value = np.where(alone, np.where(np.isfinite(scaled[0]), *scaled), value)
+    return Blended(value, alone | sided)
+
+
+def _moved(values: np.ndarray, at: np.ndarray, axis: int) -> np.ndarray:
+    """Values of other keys of an axis [slice, *axis]; `at` names the key of each place, that axis last."""
+    return np.moveaxis(take(np.moveaxis(values, axis + 1, -1), at), -1, axis + 1)
 
 
 def _any_below(measured: np.ndarray, axis: int) -> np.ndarray:
@@ -81,21 +107,6 @@ def _branch_neighbours(measured: np.ndarray, axis: int) -> Neighbours:
         return np.moveaxis(wide, axis + 1, -1)
 
     return Neighbours(spread(near.below), spread(near.above))
-
-
-def _blend(rule, axis, knots, values, sol_ms, near, sided, scaled: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Blend along an axis of values [slice, *axis]; where one neighbour has none, the other by the ratio of roofs."""
-    lines, roof, lone = (np.moveaxis(x, axis + 1, -1) for x in (values, sol_ms, sided))
-    value = between(rule, knots, lines, roof, near)
-    below, above = take(lines, near.below), take(lines, near.above)
-    one = near.inside & (np.isfinite(below) ^ np.isfinite(above)) & scaled
-    with np.errstate(invalid="ignore", divide="ignore"):
-        from_below, from_above = below * roof / take(roof, near.below), above * roof / take(roof, near.above)
-    value = np.where(one, np.where(np.isfinite(below), from_below, from_above), value)
-    inherited = (take(lone, near.below, False) & np.isfinite(below)) | (
-        take(lone, near.above, False) & np.isfinite(above)
-    )
-    return np.moveaxis(value, -1, axis + 1), np.moveaxis(one | inherited.astype(bool), -1, axis + 1)
 
 
 def edge_points(latency_ms: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

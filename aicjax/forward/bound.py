@@ -17,7 +17,7 @@ from aicjax.forward.layouts import Operator, part_operators, part_weights
 from aicjax.forward.steps import BoundArrays, PassTimes, RowTimes, StepQueries, StepTimes, step_times
 from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
-from aicjax.ops.database import Database, transfer_kinds
+from aicjax.ops.database import Database, reading, transfer_kinds
 from aicjax.ops.records import OpLists
 from aicjax.ops.roofline import hardware_arrays
 from aicjax.ops.sequences import bind_sequences
@@ -260,8 +260,8 @@ def bind(
     """
     if not op_lists:
         raise InputError("op_lists", op_lists, "at least one layout")
-    kinds, repaired = transfer_kinds(transfer_policy, compat), not compat.host_times_in_tables
-    database = Database(system, backend, version, mode, kinds, attention_backend, share, repaired=repaired)
+    kinds = transfer_kinds(transfer_policy, compat)
+    database = Database(system, backend, version, mode, kinds, attention_backend, share, **reading(compat))
     layouts = [part_operators(database, lists) for lists in op_lists]
     tokens, token_place = bind_tokens(database, [op for parts in layouts for part in parts for op in part.token_ops])
     sequences, places = {}, {}

@@ -99,7 +99,8 @@ def fitted_utilization(
     spanned = np.isfinite(utilization)
     changes = np.flatnonzero(np.r_[True, (spanned[:, 1:] != spanned[:, :-1]).any(0)])
     for first, last in zip(changes, [*changes[1:], knots.size], strict=True):
-        kept = _within_gate(sites, offset, distance, np.flatnonzero(spanned[:, first]), shape)
+        candidates = np.flatnonzero(spanned[:, first])
+        kept = _within_gate(sites, offset, distance, candidates, shape) if candidates.size else candidates
         nearest = kept[np.argsort(distance[kept], kind="stable")][:FIT_NEIGHBOURS]
         if nearest.size:
             logs = np.log(utilization[nearest, first:last])

@@ -87,7 +87,9 @@ def bind_all_to_all(database: Database, records: Sequence[MoeAllToAll], *, rows:
     pad = (0, rows - len(records))
     return AllToAllRows(
         attention_tp=np.pad(np.array([max(1, r.attention_tp) for r in records], np.int32), pad, constant_values=1),
-        curves=stack_size_curves(curves, rows, -(-longest // KNOT_BUCKET) * KNOT_BUCKET),
+        curves=stack_size_curves(
+            curves, rows, -(-longest // KNOT_BUCKET) * KNOT_BUCKET, straight=database.extends_curves
+        ),
         stand_in=np.pad(np.array(stand_in, bool), pad),
         grids=_bind_grids(choices, rows),
     )

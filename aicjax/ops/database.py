@@ -2,6 +2,7 @@
 """Which measurements answer for operators, and what may stand in where there is none."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from aicjax._results import InputError
 from aicjax.compat import DEFAULT, Compat
@@ -34,6 +35,8 @@ class Database:
         share: Whether tables of other versions and backends fill gaps; as the mode has it when None.
         lanes: Order in which attention kernels are tried; that of `attention_backend` when None.
         repaired: Whether tables that timed their host are read without that time.
+        fits_shapes: Whether matrix shapes that were not measured are fitted to those around them, not their mean.
+        extends_curves: Whether latency beyond the last measured tokens goes on along the end of its curve.
     """
 
     system: System
@@ -45,6 +48,8 @@ class Database:
     share: bool | None = None
     lanes: tuple[str, ...] | None = None
     repaired: bool = False
+    fits_shapes: bool = False
+    extends_curves: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -98,3 +103,12 @@ def transfer_kinds(policy: str | None, compat: Compat = DEFAULT) -> tuple[str, .
             raise InputError("transfer_policy", name, f"one of {', '.join([*TRANSFERS, *KINDS])}, or a comma list")
         allowed |= set(TRANSFERS.get(name, (name,)))
     return tuple(kind for kind in known if kind in allowed)
+
+
+def reading(compat: Compat) -> dict[str, Any]:
+    """How a database reads its tables under a set of switches: arguments of `Database`."""
+    return {
+        "repaired": not compat.host_times_in_tables,
+        "fits_shapes": not compat.mean_of_nearest_shapes,
+        "extends_curves": not compat.utilization_held_beyond_curves,
+    }

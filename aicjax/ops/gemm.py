@@ -2,6 +2,7 @@
 """Matrix products: scattered measured shapes, one curve of tokens each, and static FP8 activation scales."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,11 +15,12 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.axis import PAD_KNOT, interval
 from aicjax.interp.counts import pick
-from aicjax.interp.curve import TokenCurves, bind_token_curves, token_utilization
+from aicjax.interp.curve import TAIL, TokenCurves, bind_token_curves, token_utilization
 from aicjax.interp.sites import NO_SITE, choose_sites, token_segments
 from aicjax.ops import scales
 from aicjax.ops.database import Database
 from aicjax.ops.gemm_estimate import GemmEstimates, bind_gemm_estimates, with_gemm_estimates
+from aicjax.ops.gemm_fit import fitted_curve
 from aicjax.ops.gemm_tables import host_sol_ms, load_gemm, table_format
 from aicjax.ops.records import Gemm
 from aicjax.ops.repaired import with_repairs
@@ -67,6 +69,16 @@ class GemmRows(eqx.Module):
     estimates: GemmEstimates | None
 
 
+class _Curve(NamedTuple):
+    """A curve that answers for a product: of which row, of what shape, on its table's knots, in which segments."""
+
+    row: int
+    mode: str
+    shape: tuple[int, int] | np.ndarray
+    latency_ms: np.ndarray
+    weight: np.ndarray
+
+
 def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> GemmRows:
     """Rows for `records`, padded to `rows`.
 
@@ -90,28 +102,31 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
     segments = -(-(breaks.size + 1) // SEGMENT_BUCKET) * SEGMENT_BUCKET
     own = np.full(rows, NO_SITE, np.int32)
     answered = [False] * len(records)
-    curves: list[tuple[int, str, int]] = []
-    weights: list[np.ndarray] = []
+    curves: list[_Curve] = []
     for row, record in enumerate(records):
         mode = table_format(record.quant)
         if mode not in tables:
             continue
-        table = tables[mode]
-        choice = choose_sites(table.sites, table.first, table.last, breaks, (record.n, record.k))
+        table, asked = tables[mode], (record.n, record.k)
+        choice = choose_sites(table.sites, table.first, table.last, breaks, asked)
         own[row] = len(curves) if choice.measured else NO_SITE
         answered[row] = bool((choice.weight.sum(-1) > 0).all())
+        if database.fits_shapes and not choice.measured:
+            fitted = fitted_curve(database, mode, asked)
+            if np.isfinite(fitted).any():
+                curves.append(_Curve(row, mode, asked, fitted, np.ones(breaks.size + 1)))
+            continue
         for site in np.unique(choice.site[choice.site != NO_SITE]):
-            curves.append((row, mode, site))
-            weights.append(np.where(choice.site == site, choice.weight, 0.0).sum(-1))
+            share = np.where(choice.site == site, choice.weight, 0.0).sum(-1)
+            curves.append(_Curve(row, mode, table.sites[site], table.latency_ms[site], share))
     count = -(-max(len(curves), 1) // CURVE_BUCKET) * CURVE_BUCKET
     latency_ms = np.full((count, knots.size), np.nan)
     sol_ms, shape, weight = np.ones_like(latency_ms), np.ones((count, 2)), np.zeros((count, segments))
     curve_row = np.zeros(count, np.int32)
-    for at, (row, mode, site) in enumerate(curves):
-        table, curve_row[at] = tables[mode], row
-        shape[at], weight[at, : breaks.size + 1] = table.sites[site], weights[at]
-        latency_ms[at, np.searchsorted(knots, table.knots)] = table.latency_ms[site]
-        sol_ms[at] = host_sol_ms(system, mode, knots, *table.sites[site])
+    for at, curve in enumerate(curves):
+        shape[at], weight[at, : breaks.size + 1], curve_row[at] = curve.shape, curve.weight, curve.row
+        latency_ms[at, np.searchsorted(knots, tables[curve.mode].knots)] = curve.latency_ms
+        sol_ms[at] = host_sol_ms(system, curve.mode, knots, *curve.shape)
     width = (knots.size // KNOT_BUCKET + 1) * KNOT_BUCKET
 
     def column(values: list, padding: float, kind: type) -> np.ndarray:
@@ -129,7 +144,7 @@ def bind_gemm(database: Database, records: Sequence[Gemm], *, rows: int) -> Gemm
         own=own,
         estimate_sol=column([falls_back(record) for record in records], False, np.bool_),
         repaired=column([m in tables and tables[m].repaired for m in map(_mode, records)], False, np.bool_),
-        curves=bind_token_curves(knots, latency_ms, sol_ms, width=width),
+        curves=bind_token_curves(knots, latency_ms, sol_ms, width=width, tail=1 if database.extends_curves else TAIL),
         curve_n=shape[:, 0].astype(np.float32),
         curve_k=shape[:, 1].astype(np.float32),
         curve_row=curve_row,
@@ -162,9 +177,9 @@ def gemm_latency(
 ) -> tuple[Float[Array, "row point"], Int[Array, "row point"]]:
     """Latency of each product and how it was obtained.
 
-    A measured shape answers from its own curve. Another takes the roofline over the mean utilisation of its
-    neighbours, weighted by the inverse square of their log2 distance. Where neither answers an estimate may. Static
-    scales then save what computing scales at run time costs, down to the roofline.
+    A measured shape answers from its own curve. Another takes the roofline over the utilisation fitted to the shapes
+    around it, or over the mean of its neighbours, weighted by the inverse square of their log2 distance. Where neither
+    answers an estimate may. Static scales then save what computing scales at run time costs, down to the roofline.
 
     Args:
         rows: Bound products.

@@ -139,7 +139,7 @@ def stack_rows(
         kept = curves if database.interpolates else [NO_CURVE] * len(curves)
         sol = [host_sol_ms(database.system, load, tokens) for load, (tokens, _) in zip(loads, kept, strict=True)]
         estimates = None if lenders is None else bind_estimates(database.system, loads, lenders, rows=rows)
-        return KernelRows(bind_end_curves(kept, sol, rows=rows), estimates)
+        return KernelRows(bind_end_curves(kept, sol, rows=rows, straight=database.extends_curves), estimates)
 
     pad = (0, rows - len(loads))
     few = [layer.low_latency for layer in found]

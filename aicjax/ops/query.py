@@ -15,7 +15,7 @@ from aicjax.constants import OpConstants, load_constants, traced
 from aicjax.hardware import System
 from aicjax.interp.counts import ceil_div, floor_div, point_bucket
 from aicjax.interp.grid import answer
-from aicjax.ops.database import Database, transfer_kinds
+from aicjax.ops.database import Database, reading, transfer_kinds
 from aicjax.ops.dispatch import expand_dispatch
 from aicjax.ops.kinds import SEQUENCE_KINDS, TOKEN_KINDS, Kind, kind_of
 from aicjax.ops.records import MoeDispatch, Op
@@ -86,8 +86,8 @@ def operator_latency(
         0.011738
     """
     order = None if lanes is None else tuple(lanes)
-    kinds, repaired = transfer_kinds(transfer_policy, compat), not compat.host_times_in_tables
-    database = Database(system, backend, version, mode, kinds, share=share, lanes=order, repaired=repaired)
+    kinds = transfer_kinds(transfer_policy, compat)
+    database = Database(system, backend, version, mode, kinds, share=share, lanes=order, **reading(compat))
     known: OpConstants = traced(load_constants(backend).op if constants is None else constants)
     if not ops:
         raise InputError("ops", ops, "at least one operator")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aicjax._results import AicjaxError
+from aicjax.compat import REFERENCE
 from aicjax.forward.bound import StepCurves, bind
 from aicjax.forward.encoder import encoder_times
 from aicjax.hardware import System, load_system
@@ -64,7 +65,7 @@ def _compare_group(
     for key, members in rows.take(at).groups(*WORKER):
         try:
             worker = stored_worker(tables, key, shared=mode in INTERPOLATING)
-            bind(*where, [worker.operators], mode=mode)
+            bind(*where, [worker.operators], mode=mode, compat=REFERENCE)
         except AicjaxError as error:
             comparison.fail(at[members], outcome_of(error))
         else:
@@ -83,7 +84,7 @@ def _compare_group(
     op_lists = [worker.operators for worker in workers]
     if any(term.products for term in terms):
         op_lists += [dataclasses.replace(lists, generation=_products(lists.generation)) for lists in op_lists]
-    curves = bind(*where, op_lists, mode=mode).evaluate(coordinates.queries())
+    curves = bind(*where, op_lists, mode=mode, compat=REFERENCE).evaluate(coordinates.queries())
     layouts = [term.layouts(config, len(workers)) for term in terms]
     _compare_totals(rows, at, layouts, terms, curves, comparison)
     _compare_operators(rows, at, layouts, terms, curves, comparison)
@@ -163,7 +164,7 @@ def _compare_encoder(
         assert images is not None, "an encoder runs on images"
         layouts, batches = np.unique(config[here]), np.unique(rows["batch"][here])
         op_lists = [workers[layout].operators for layout in layouts]
-        times = encoder_times(*where, op_lists, images, batches, mode=mode)
+        times = encoder_times(*where, op_lists, images, batches, mode=mode, compat=REFERENCE)
         for row in here.tolist():
             cell = int(np.searchsorted(layouts, config[row])), int(np.searchsorted(batches, rows["batch"][row]))
             comparison.fail(np.array([row])[np.isnan(times.latency_ms[cell])], NO_DATA)

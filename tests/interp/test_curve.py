@@ -71,6 +71,15 @@ def test_latency_beyond_the_range_is_proportional_to_size():
     assert names == ["HELD", "EXACT", "INTERPOLATED", "EXACT", "HELD"]
 
 
+def test_a_straight_curve_goes_on_along_its_last_octave():
+    points = (np.array([64.0, 256.0, 384.0, 512.0]), np.array([9.0, 2.0, 7.0, 3.0]))
+    falling = (np.array([256.0, 512.0]), np.array([4.0, 2.0]))
+    curves = stack_size_curves([points, falling, (np.array([8.0]), np.array([2.0]))], 3, 4, straight=True)
+    latency, code = size_kernel(curves, np.array([[512.0, 1024.0, 32.0], [512.0, 1024.0, 128.0], [8.0, 16.0, 4.0]]))
+    assert latency.tolist() == [[3.0, 5.0, 4.5], [2.0, 2.0, 2.0], [2.0, 4.0, 1.0]]  # a point alone: in proportion
+    assert (code[:, 1:] == Provenance.HELD).all()
+
+
 def test_size_zero_empty_curve_and_zero_boundary_have_no_answer():
     empty, free = (np.ones(0), np.ones(0)), (np.array([256.0, 1024.0]), np.array([0.0, 0.0]))
     curves = stack_size_curves([(np.array([256.0]), np.array([2.0])), empty, free], 3, 4)

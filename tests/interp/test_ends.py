@@ -52,3 +52,18 @@ def test_gradient_of_the_roofline_is_one_over_the_utilisation_of_the_end():
 
     gradient = jax.grad(total)(jnp.ones_like(tokens))
     assert gradient.tolist() == [[4.0, 0.0, 0.0, 0.0, 2.0], [0.0] * 5]
+
+
+def test_straight_ends_follow_the_steeper_of_their_line_and_the_rooflines():
+    steep = (np.array([8.0, 64.0, 128.0]), np.array([1.0, 4.0, 12.0]))
+    flat = (np.array([8.0, 64.0, 128.0]), np.array([5.0, 5.0, 5.0]))
+    alone = (np.array([64.0]), np.array([4.0]))
+    columns = [steep, flat, alone]
+    bound = bind_end_curves(columns, [sol(t) for t, _ in columns], rows=3, straight=True)
+    tokens = np.array([[4.0, 64.0, 256.0]] * 3, np.float32)
+    latency, code = kernel(bound, tokens, sol(tokens).astype(np.float32))
+    assert latency[0].tolist() == [1.0, 4.0, 28.0]  # 12 and twice the 8 of the last octave
+    assert latency[1].tolist() == [5.0, 5.0, 7.0]  # the roofline rises by 2 in as many tokens
+    assert latency[2, 1:].tolist() == [4.0, 16.0]  # at the utilisation of the one point
+    assert code[:, 2].tolist() == [Provenance.HELD] * 3
+    assert code[2, 0] == Provenance.MISSING

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from aicjax.interp.sites import NO_SITE, SiteChoice, choose_sites, token_segments
+from aicjax.interp.sites import (
+    NO_SITE,
+    SiteChoice,
+    choose_sites,
+    fitted_utilization,
+    plane_weights,
+    token_segments,
+)
 from tests import strategies
 from tests.oracles import sites as oracle
 
@@ -142,3 +149,49 @@ def test_the_same_curves_span_all_tokens_of_a_segment(spans):
     segment = np.searchsorted(breaks, tokens, side="right")
     for index in np.unique(segment):
         assert len(np.unique(spanning[segment == index], axis=0)) == 1
+
+
+offsets = st.lists(st.tuples(st.floats(-2, 2), st.floats(-2, 2)), min_size=1, max_size=16).map(np.array)
+
+
+@given(offsets, st.floats(-3, 3))
+def test_weights_of_a_plane_sum_to_one(offset, level):
+    assume((np.abs(offset).max(-1) > 0.05).all())
+    weights = plane_weights(offset)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-6)
+    assert weights @ np.full(len(offset), level) == pytest.approx(level, abs=1e-5)
+    used = np.arange(len(offset)) < len(offset) - 1
+    if used.any():
+        assert plane_weights(offset, used) == pytest.approx(np.append(plane_weights(offset[:-1]), 0.0), abs=1e-6)
+
+
+def test_a_plane_is_seen_through_where_a_mean_leans_to_the_denser_side():
+    offset = np.array([[-0.5, 0.0], [-1.0, 0.0], [-1.5, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    tilted = offset @ [0.3, -0.1]
+    assert abs(plane_weights(offset) @ tilted) < 0.01  # the ridge holds the slope back a little
+    near = 1 / (offset**2).sum(-1)
+    assert abs(near @ tilted / near.sum()) > 0.05
+
+
+def fitted(curves: dict[oracle.Shape, oracle.Curve], shape: oracle.Shape) -> np.ndarray:
+    """Utilisation of a shape from curves of utilisation, at 1, 64 and 4096 tokens."""
+    knots = np.array([1.0, 64.0, 4096.0])
+    utilization = np.array([[curve.get(int(m), np.nan) for m in knots] for curve in curves.values()])
+    return fitted_utilization(np.array(list(curves)), knots, utilization, shape)
+
+
+def test_fit_stays_within_the_sites_that_span_the_tokens():
+    curves = {(128, 64): {1: 0.2, 64: 0.4}, (256, 64): {1: 0.4, 64: 0.8}, (128, 128): dict.fromkeys((1, 64, 4096), 0.4)}
+    inside = fitted(curves, (181, 64))  # half an octave from the first two
+    assert 0.2 < inside[0] < 0.4
+    assert inside[2] == 0.4  # one curve alone spans these tokens
+    assert fitted(curves, (1024, 64))[1] == pytest.approx(0.8)  # the plane rises beyond; no site does
+
+
+@pytest.mark.parametrize("shape", [(8, 64), (4096, 2048), (0, 64)])
+def test_fit_has_no_answer_where_no_site_is_near(shape):
+    assert np.isnan(fitted(dict.fromkeys([(128, 64), (256, 512)], LONG), shape)).all()
+
+
+def test_fit_of_tokens_that_no_curve_spans_has_no_answer():
+    assert np.isnan(fitted({(128, 64): {1: 0.5}, (256, 64): {4096: 0.5}}, (181, 64))).tolist() == [False, True, False]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aicjax._results import DataError, MissingPeak, Provenance
 from aicjax.constants import load_constants
 from aicjax.hardware import System
+from aicjax.interp.sites import fitted_utilization
 from aicjax.ops.database import Database
 from aicjax.ops.gemm import bind_gemm, gemm_latency
 from aicjax.ops.gemm_tables import load_gemm
@@ -64,6 +65,49 @@ def test_products_equal_the_oracle(points, roof):
             assert code[row, at] == how, (shape, m)
             assert float(latency[row, at]) == pytest.approx(want, rel=TOLERANCE, nan_ok=True), (shape, m, how)
             assert how == Provenance.MISSING or latency[row, at] >= sol(m, *shape) * (1 - ROUNDING)
+
+
+@settings(max_examples=10)
+@given(strategies.product_rows(powers_of_two=False))
+def test_fitted_products_equal_the_fit_of_their_neighbours(points):
+    system = made_up.system()
+    sol, table = roofline(system), sites.curves_by_rank(clamped(points, roofline(system)))
+    (_, n, k, _), *_ = points
+    asked = [shape for shape in ((n + n // 2, k), (n, 2 * k + 1)) if shape not in table]
+    knots = np.array(sorted({m for m, *_ in points}), float)
+    with made_up.database(gemm_perf=made_up.product_rows(points)):
+        records = [Gemm("gemm", 1.0, *shape, "bfloat16") for shape in asked]
+        rows = bind_gemm(Database(system, *made_up.WHERE, fits_shapes=True), records, rows=len(records))
+    transform = np.zeros(len(records), np.int32)
+    latency, code = kernel(rows, transform, knots[None].astype(np.float32), hardware_arrays(system), CONSTANTS)
+    spanned = [[curves.between(curve, m) for m in knots] for curve in table.values()]
+    utilization = np.array(
+        [
+            [np.nan if at is None else sol(m, *shape) / at[0] for m, at in zip(knots, line, strict=True)]
+            for shape, line in zip(table, spanned, strict=True)
+        ]
+    )
+    for row, shape in enumerate(asked):
+        want = fitted_utilization(np.array(list(table), float), knots, utilization, shape)
+        for at in np.flatnonzero(np.isfinite(want)):
+            assert float(latency[row, at]) == pytest.approx(sol(knots[at], *shape) / want[at], rel=TOLERANCE)
+            assert code[row, at] == Provenance.TRANSFERRED
+
+
+def test_products_beyond_their_tokens_keep_the_utilisation_of_the_last_point():
+    system = made_up.system()
+    sol = roofline(system)
+    points = [(m, 1024, 1024, sol(m, 1024, 1024) / u) for m, u in ((64, 0.2), (128, 0.4), (256, 0.8))]
+    found = []
+    for extends in (True, False):
+        with made_up.database(gemm_perf=made_up.product_rows(points)):
+            database = Database(system, *made_up.WHERE, extends_curves=extends)
+            rows = bind_gemm(database, [Gemm("gemm", 1.0, 1024, 1024, "bfloat16")], rows=1)
+        tokens = np.full((1, 1), 4096, np.float32)
+        latency, code = kernel(rows, np.zeros(1, np.int32), tokens, hardware_arrays(system), CONSTANTS)
+        assert code[0, 0] == Provenance.HELD
+        found.append(sol(4096, 1024, 1024) / float(latency[0, 0]))
+    assert found == pytest.approx([0.8, 0.4], rel=TOLERANCE)  # the last, the median of the last three
 
 
 def test_first_of_repeated_rows_counts_and_rows_below_the_roofline_are_raised():

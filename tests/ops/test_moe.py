@@ -122,6 +122,15 @@ def test_curves_hold_the_utilisation_of_their_ends(curve, tokens, gated):
         assert times.sol_ms[at] == pytest.approx(sol(count), rel=TOLERANCE)
 
 
+def test_experts_go_on_along_their_last_octave():
+    database = dataclasses.replace(made_up_database(), extends_curves=True)
+    with made_up.database(moe_perf=table((OP, CURVE))):
+        times = ask(MOE, database, [OP] * 2, [64, 472])
+    slope = (9.0 - 4.0) / (200 - 64)
+    assert times.latency_ms.tolist() == pytest.approx([4.0, 9.0 + slope * 272], rel=TOLERANCE)
+    assert times.provenance[1] == Provenance.HELD
+
+
 def test_tokens_of_all_attention_ranks_meet():
     ops = [OP, dataclasses.replace(OP, attention_dp=8)]
     with made_up.database(moe_perf=table((OP, CURVE))):
