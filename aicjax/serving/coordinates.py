@@ -71,14 +71,14 @@ class Coordinates:
         return step_queries(**groups)
 
     def _add(self, part: str, *columns: ArrayLike) -> Places:
-        distinct, index = _distinct([np.asarray(column, np.int64) for column in columns])
+        tuples, index = distinct([np.asarray(column, np.int64) for column in columns])
         start = self._sizes[part]
-        self._sizes[part] = stop = start + distinct.shape[1]
-        self._blocks[part].append(distinct)
+        self._sizes[part] = stop = start + tuples.shape[1]
+        self._blocks[part].append(tuples)
         return Places(part, start, stop, index.astype(np.int32))
 
 
-def _distinct(columns: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def distinct(columns: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Distinct tuples of the columns in ascending order [column, distinct], and where each is found [...].
 
     The shape is that to which the columns broadcast; values that repeat along it are looked at once.

@@ -2,7 +2,7 @@
 """The grid of a sweep under one load: what the kernels need that is the same for every model, system and layout."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from aicjax.forward.steps import StepQueries
 from aicjax.serving.coordinates import Coordinates
 from aicjax.serving.point import AggCurves, padded_curves, padded_gather, setting_of
 from aicjax.sweeps.kernel import BLOCK, Grid, StepLimits, StepNeeds
+from aicjax.sweeps.rest import RestTimes
 
 CTX_PAD = 16
 
@@ -26,19 +27,25 @@ class GridPlan:
     """A grid of batches and context-token budgets under one load, planned once.
 
     Attributes:
-        sweep: Plan of each point, and places of the step times that it takes.
+        sweep: Places of the step times that the grid takes; what it holds of each point is in `grid`, and cut here.
+        batch: Requests in flight [batch].
         queries: All step times that the grid takes of a model.
         grid: The grid on the device, batches and budgets padded.
-        batches, budgets: Number of each.
+        budgets: Number of budgets.
         inside: Points that leave room for decoding and repeat no other; the others are part of no answer.
     """
 
     sweep: AggSweep
+    batch: NDArray[np.int64]
     queries: StepQueries
     grid: Grid
-    batches: int
     budgets: int
     inside: int
+
+    @property
+    def batches(self) -> int:
+        """Number of batches."""
+        return len(self.batch)
 
     @property
     def points(self) -> int:
@@ -51,15 +58,21 @@ class GridPlan:
         batch, ctx = self.grid.needs.inside.shape
         return int(batch), int(ctx)
 
-    def curves(self, curves: StepCurves) -> AggCurves:
-        """Step times of a model at the distinct coordinates, for all its layouts, padded."""
+    def curves(self, rest: RestTimes, others: StepCurves) -> AggCurves:
+        """Step times of a model at `queries`, for all its layouts, padded.
+
+        Args:
+            rest: Passes without attention.
+            others: All else.
+        """
         batches, budgets = self.padded
-        return padded_curves(self.sweep.curves(curves), 0, batches - self.batches, budgets - self.budgets)
+        curves = self.sweep.curves(replace(others, **rest._asdict()))
+        return padded_curves(curves, 0, batches - self.batches, budgets - self.budgets)
 
     def limits(self, worker: Worker, memory_fraction: float | None) -> StepLimits:
         """Memory of each layout of a worker, padded with batches that never fit."""
-        load, batch = worker.deployment.load, self.sweep.plan.batch[:, 0]
-        rooms = step_rooms(worker.memory, batch, load.text_tokens, load.osl, memory_fraction)
+        load = worker.deployment.load
+        rooms = step_rooms(worker.memory, self.batch, load.text_tokens, load.osl, memory_fraction)
         pad = ((0, 0), (0, 0), (0, self.padded[0] - self.batches))
         rows = np.pad(np.stack([room.rows for room in rooms], axis=1), pad, constant_values=-1)
         drafted = None
@@ -93,4 +106,14 @@ def plan_grid(worker: Worker, batches: Sequence[int], budgets: Sequence[int]) ->
         first_wave=jax.tree.map(np.float32, setting.first_wave),
     )
     grid = jax.tree.map(jnp.asarray, grid)
-    return GridPlan(sweep, coordinates.queries(), grid, len(batches), len(budgets), int(inside.sum()))
+    batch = plan.batch[:, 0].copy()
+    return GridPlan(_cut(sweep), batch, coordinates.queries(), grid, len(budgets), int(inside.sum()))
+
+
+def _cut(sweep: AggSweep) -> AggSweep:
+    """The sweep with its first batch alone of what it holds of each point: plans of many grids are held at once."""
+    plan = {field.name: getattr(sweep.plan, field.name)[:1].copy() for field in fields(sweep.plan)}
+    shared, attention = (
+        places._replace(inverse=places.inverse[:1].copy()) for places in (sweep.shared, sweep.decode_attention)
+    )
+    return replace(sweep, plan=replace(sweep.plan, **plan), shared=shared, decode_attention=attention)

@@ -9,10 +9,12 @@ import pytest
 
 from aicjax.explore.agg_sweep import plan_agg_sweep
 from aicjax.explore.evaluation import Evaluation, bind_layouts
+from aicjax.forward.bound import COORDINATES
 from aicjax.sweeps.cases import CHUNK_POINTS, PLAN_POINTS, enumerate_cases
 from aicjax.sweeps.kept import Points
 from aicjax.sweeps.kernel import BLOCK
 from aicjax.sweeps.plan import CTX_PAD, plan_grid
+from aicjax.sweeps.rest import REST, attention_alone, rest_union
 from aicjax.sweeps.spec import SweepSpec
 from tests.sweeps.sweeping import search_points, spec_of, swept, work_of
 
@@ -41,7 +43,9 @@ def test_every_point_gathers_the_step_times_of_the_search(name):
     engine = enumerate_cases(spec).engines[0].workers["agg"]
     plan = plan_grid(engine, spec.batch, spec.ctx_tokens)
     bound = bind_layouts(engine.deployment, engine.op_lists)
-    curves, gather = plan.curves(bound.evaluate(plan.queries)), plan.grid.gather
+    union = rest_union([plan.queries])
+    rest, attention = union.times(bound).at(union.places[0]), bound.evaluate(attention_alone(plan.queries))
+    curves, gather = plan.curves(rest, attention), plan.grid.gather
     batches, budgets = plan.batches, plan.budgets
     assert (batches, budgets) == (len(spec.batch), len(spec.ctx_tokens))
 
@@ -57,6 +61,23 @@ def test_every_point_gathers_the_step_times_of_the_search(name):
     np.testing.assert_array_equal(curves.decode_attention[:, gather.mixed_rows[within]], mixed)
     np.testing.assert_array_equal(curves.decode_attention[:, gather.decode_rows[:batches]], alone)
     np.testing.assert_allclose(curves.decode_rest[:, :batches], rest, rtol=1e-6)
+
+
+def test_grids_share_the_coordinates_of_passes_without_attention():
+    plans = []
+    for name in ("padded", "full blocks", "cached prompt"):
+        spec = GRIDS[name]
+        plans.append(plan_grid(enumerate_cases(spec).engines[0].workers["agg"], spec.batch, spec.ctx_tokens))
+    union = rest_union([plan.queries for plan in plans])
+    for plan, places in zip(plans, union.places, strict=True):
+        for part, place in zip(REST, places, strict=True):
+            for field in COORDINATES[part]:
+                expected = getattr(plan.queries, field)
+                np.testing.assert_array_equal(getattr(union.queries, field)[place], expected)
+    coordinates = np.stack([getattr(union.queries, field) for field in COORDINATES["context_rest"]])
+    assert np.unique(coordinates, axis=1).shape == coordinates.shape
+    assert coordinates.shape[1] < sum(len(plan.queries.context_new) for plan in plans)
+    assert union.queries.decode_rows.size == 0
 
 
 @pytest.mark.parametrize("name", GRIDS)
