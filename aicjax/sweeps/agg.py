@@ -16,7 +16,7 @@ from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
 from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggEstimate
-from aicjax.sweeps import kernel
+from aicjax.sweeps import kernel, spread
 from aicjax.sweeps.bounds import may_be_on_front, may_be_on_top
 from aicjax.sweeps.cases import Case, Cases, grid_rules, in_chunks
 from aicjax.sweeps.groups import Groups
@@ -62,7 +62,7 @@ class AggWork:
         self.spec, self.cases, self.groups, self.devices = spec, cases, groups, tuple(devices)
         self._preparation = Preparation(spec, cases)
         self.limits = np.array([[limit.ttft or np.inf, limit.tpot or np.inf] for limit in spec.limits], np.float32)
-        self._spread = NamedSharding(Mesh(np.array(self.devices), (kernel.ROWS,)), PartitionSpec())
+        self._spread = NamedSharding(Mesh(np.array(self.devices), (spread.ROWS,)), PartitionSpec())
 
     def chunks(self) -> list[tuple[Case, ...]]:
         """The chunks: successive cases on one grid."""
@@ -105,10 +105,10 @@ class AggWork:
         count, first_point = len(rows.replicas), self._facts(chunk, plan).first_point
         layouts = frames.concatenate([layout_frame(self.spec, self.cases, case) for case in chunk])
         inside = np.asarray(grid.needs.inside)[: plan.batches, : plan.budgets]
-        run = kernel.lister(
+        run = spread.lister(
             self.devices, littles_law_cap=grid_rules(self.cases.engines[chunk[0].engine]).littles_law_cap
         )
-        step = kernel.rows_at_once(self.devices[0], grid, count) * len(self.devices)
+        step = spread.rows_at_once(self.devices[0], grid, count) * len(self.devices)
         grid, size = jax.device_put(grid, self._spread), max(1, GROUP_POINTS // plan.points)
         for first in range(0, count, size):
             end = min(first + size, count)
@@ -134,10 +134,10 @@ class AggWork:
 
     def _scan(self, grid: Grid, rows: Rows, facts: _Facts, capped: bool) -> Scan:
         """Scan of all rows, numpy."""
-        run = kernel.scanner(self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped)
+        run = spread.scanner(self.devices, measures(self.spec), corners=self.spec.pareto, littles_law_cap=capped)
         grid = jax.device_put(grid, self._spread)
         count = len(rows.replicas)
-        step = kernel.rows_at_once(self.devices[0], grid, count) * len(self.devices)
+        step = spread.rows_at_once(self.devices[0], grid, count) * len(self.devices)
         whole = rows, facts.factor[0].astype(np.float32) if self.spec.histogram else None
         parts = (_slice(whole, start, step, count) for start in range(0, count, step))
         found = [run(part, grid, self.limits, worth) for part, worth in parts]

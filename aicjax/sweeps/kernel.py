@@ -7,17 +7,14 @@ looked at one by one. Counts are exact.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from aicjax._types import Device
-from aicjax.interp.counts import point_bucket
 from aicjax.serving.agg import AggEstimate, AggPoint, AggSetting, FirstWave
 from aicjax.serving.point import AggCurves, AggGather, Numbers, StepParts, config_points, point_estimate
 from aicjax.sweeps.bounds import SLACK
@@ -25,10 +22,7 @@ from aicjax.sweeps.histogram import bin_of, tally
 
 BLOCK = 16
 COUNT_BITS = 7  # of each of up to four counts packed into one integer while a block is summed
-ROWS = "rows"
 VERDICTS = ("feasible", "missing", "memory", "kv_memory")  # of points that leave room for decoding
-POINTS_AT_ONCE = {"cpu": 1 << 19}  # of one device
-POINTS_ON_ACCELERATOR = 1 << 23
 AnyArray = Array | np.ndarray
 
 
@@ -239,37 +233,6 @@ def look(
         return found, fits
 
     return jax.vmap(one)(*(jnp.asarray(index) for index in (row, batch, ctx)))
-
-
-def rows_at_once(device: Device, grid: Grid, rows: int) -> int:
-    """Rows that one device is given at once, of all `rows`; the same for any number of devices."""
-    points = POINTS_AT_ONCE.get(device.platform, POINTS_ON_ACCELERATOR)
-    return max(1, min(points // grid.needs.inside.size, point_bucket(rows)))
-
-
-@functools.cache
-def scanner(devices: tuple[Device, ...], measures: tuple[str, ...], *, corners: bool, littles_law_cap: bool):
-    """`scan` compiled for rows spread over devices; every device runs the same program on its share of the rows.
-
-    No device needs another's rows, so that the answer of a row is the same, bit for bit, on any number of devices
-    that get the same number of rows each.
-    """
-    body = functools.partial(scan, measures=measures, corners=corners, littles_law_cap=littles_law_cap)
-    whole, limits_first = PartitionSpec(), PartitionSpec(None, ROWS)
-    found: Any = Scan(*(PartitionSpec(ROWS), *[limits_first] * 5))  # pyright: ignore[reportArgumentType]
-    return _over_rows(devices, body, (PartitionSpec(ROWS), whole, whole, PartitionSpec(ROWS)), found)
-
-
-@functools.cache
-def lister(devices: tuple[Device, ...], *, littles_law_cap: bool):
-    """`every` compiled for rows spread over devices, as `scanner` does it."""
-    body = functools.partial(every, littles_law_cap=littles_law_cap)
-    return _over_rows(devices, body, (PartitionSpec(ROWS), PartitionSpec()), PartitionSpec(ROWS))
-
-
-def _over_rows(devices: tuple[Device, ...], body: Callable, in_specs: Any, out_specs: Any) -> Callable:
-    mesh = Mesh(np.array(devices), (ROWS,))
-    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs))
 
 
 def _judged(
