@@ -140,7 +140,7 @@ def _case_points(spec: SweepSpec, cases: Cases, case: Case) -> Brute:
     points = search_points(spec, cases, case)
     system, size = cases.engines[case.engine].workers["agg"].deployment.system, points.verdict.size
     plan, single = points.plan, case.workload.osl == 1
-    inside = plan.batch - plan.prompts >= np.where(plan.batch > 1, 1, 0)
+    inside = plan.inside & ~plan.repeats
     gpus = np.broadcast_to(points.gpus[:, None, None], points.verdict.shape)
     return Brute(
         number=case.first_point + np.arange(size),

@@ -102,6 +102,9 @@ def _case_points(spec: SweepSpec, engine: Engine, case: Case, prefill: Frame, de
             total = gpus[tuple(allowed.T)]
             rate = np.minimum(0.9 * p_num * prefill["seq/s"][p], 0.92 * d_num * decode["seq/s"][d])
             ttft_ms, tpot_ms = 1.8 * prefill["ttft"][p], decode["tpot"][d]
+            if (constants := engine.workers["prefill"].deployment.constants).formulas == "closed_loop":
+                wait = constants.loop.disagg_queue_weight * 0.9 / 0.1
+                ttft_ms = constants.loop.disagg_request_ms + (1 + wait) * prefill["ttft"][p]
             values = {
                 "pair": pairs, "gpus": total, "score": rate / total, "ttft_ms": ttft_ms, "tpot_ms": tpot_ms,
                 "request_latency_ms": ttft_ms + tpot_ms * (case.workload.osl - 1),
@@ -125,7 +128,15 @@ def _timed(spec: SweepSpec, engine: Engine, case: Case) -> dict[Role, tuple[Stat
 
 def _rows(sweep: StaticSweep, evaluation: Evaluation, memory_fraction: float | None) -> Frame:
     """Workers layout by layout, batch by batch, numbers not rounded."""
+    deployment = sweep.worker.deployment
+    numbers = deployment.constants.loop
     cost = WorkerCost(1.1 if sweep.mode == "static_ctx" else 1.08)
+    if deployment.constants.formulas == "closed_loop" and sweep.mode == "static_ctx":
+        host_ms = numbers.host_ms_per_prefill + numbers.host_ms_per_prefill_layer * deployment.model.layers
+        cost = WorkerCost(numbers.disagg_prefill_level * numbers.prefill_level, host_ms)
+    elif deployment.constants.formulas == "closed_loop":
+        host = numbers.host_ms_per_step, numbers.host_ms_per_running_request
+        cost = WorkerCost(*(numbers.disagg_decode_level * part for part in (1, *host)))
     points = static_points(sweep, *evaluation.curves(sweep.worker), cost=cost, kv_fraction=memory_fraction)
     frame = static_frame(sweep, points, np.ones(points.verdict.shape, bool), decimals=None)
     return frame | {"verdict": points.verdict.ravel().astype(int)}

@@ -2,12 +2,15 @@
 """Whole sweeps against all their points: counts by reason, best points and Pareto fronts."""
 
 import functools
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aicjax.sweeps.agg import AggWork
 from aicjax.sweeps.kept import Kept, no_points
+from tests.loop_constants import write_loop_constants
 from tests.sweeps.sweeping import Brute, brute, spec_of, swept, work_of
 
 RTOL = 1e-5
@@ -39,6 +42,19 @@ SPECS = {
         objectives=["tokens/J", "ttft"],
         memory_fraction=[0.9, 0.3],
         group_by=["model", "workload", "memory_fraction"],
+        database_mode="SOL",
+        **AXES,
+    ),
+    "closed loop": spec_of(
+        models=["Qwen/Qwen3-8B"],
+        systems=["h200_sxm"],
+        backends=["trtllm", "vllm", "sglang"],
+        isl=[900, 3000],
+        osl=[1, 40],
+        drafts=[{}, {"nextn": 2, "accepted": 0.8}],
+        limits=[{}, {"ttft": 400.0, "tpot": 12.0}],
+        memory_fraction=[0.15],
+        constants=write_loop_constants(Path(tempfile.mkdtemp())),
         database_mode="SOL",
         **AXES,
     ),

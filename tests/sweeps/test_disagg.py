@@ -2,7 +2,9 @@
 """Disaggregated sweeps against all their points, and against a search."""
 
 import functools
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,12 +21,15 @@ from aicjax.sweeps.disagg import DisaggWork
 from aicjax.sweeps.groups import Groups
 from aicjax.sweeps.kept import Kept, Points, joined, no_points
 from aicjax.sweeps.spec import SweepSpec
+from tests.loop_constants import write_loop_constants
 from tests.sweeps.disagg_brute import Brute, group_points
 
 RTOL = 2e-6  # between float32 and float64
 LIMITS = [{}, {"ttft": 900.0, "tpot": 14.0}, {"ttft": 500.0}, {"tpot": 7.0}, {"ttft": 1.0}]
 OBJECTIVES = ["tokens/s/gpu", "tokens/$", "ttft", "tpot", "request_latency"]
+LOOP = write_loop_constants(Path(tempfile.mkdtemp()))
 AXES: dict[str, Any] = {
+    "constants": "reference",
     "systems": "h200_sxm",
     "serving_mode": "disagg",
     "total_gpus": 13,
@@ -54,6 +59,13 @@ FIELDS: dict[str, dict[str, Any]] = {
         "osl": 300,
         "drafts": {"nextn": 2, "accepted": 0.7},
         "group_by": ["model"],
+    },
+    "closed loop": {
+        "models": "Qwen/Qwen3-32B-FP8",
+        "backends": ["trtllm", "sglang"],
+        "isl": 3000,
+        "osl": 300,
+        "constants": LOOP,
     },
     "ties": {  # in TTFT, over decode layouts whose workers are matched apart
         "models": "Qwen/Qwen3-30B-A3B",
