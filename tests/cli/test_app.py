@@ -11,7 +11,7 @@ from aicjax.cli import refusals
 from aicjax.cli.app import EXIT_INTERNAL, EXIT_INTERRUPTED, run
 from aicjax.cli.search import command as search_command
 
-COMMANDS = ("search", "recommend", "estimate", "exp", "query", "support", "db")
+COMMANDS = ("search", "recommend", "estimate", "exp", "query", "support", "calibrate", "db")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
