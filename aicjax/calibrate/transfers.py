@@ -21,10 +21,11 @@ from aicjax.calibrate.measured_grids import ATTENTION_FAMILIES, MLA_FAMILIES, Gr
 from aicjax.constants import OpConstants, load_constants
 from aicjax.hardware import System
 from aicjax.interp.axis import NO_KEY
+from aicjax.ops import gemm_tables
 from aicjax.ops.attention_estimate import USUAL_HEAD_SIZE
 from aicjax.ops.attention_tables import TABLES as ATTENTION_TABLES
 from aicjax.ops.mla_tables import TABLES as MLA_TABLES
-from aicjax.tables import available, read_rows
+from aicjax.tables import available, newest_versions, read_rows
 from aicjax.tables.rows import Rows
 from aicjax.tables.schema import TABLES as SCHEMAS
 from aicjax.tables.tree import BACKENDS
@@ -66,6 +67,7 @@ def transfer_errors(system: System, families: Sequence[str]) -> Iterator[Errors]
         yield from _errors(table, "sol", table.sol_ms)
         if table.family in SIZED_FAMILIES:
             yield from _head_sizes(table)
+    yield from _other_backends(system, [family for family in FORMATS if family in families])
     yield from _donors(system, families)
 
 
@@ -116,16 +118,11 @@ def _formats(tables: Sequence[CurveTable], place: Place, modes: Mapping[str, Any
         form, _, rest = table.form.partition(" ")
         others = [t for t in tables if t.form.partition(" ")[2] == rest and t is not table]
         for kind, lender in _format_lenders(form, others, modes):
-            own, other = _common_curves(table, lender)
-            if not own.size:
-                continue
             level = 1.0 if kind == "xquant" else _level(constants, table.family, form, lender.form.partition(" ")[0])
-            knots = np.isin(table.knots, lender.knots)
-            at = np.searchsorted(lender.knots, table.knots[knots])
+            latency = on_curves_of(table, lender)
             # Of one profile: the asker's roofline over the lender's latency; else the lender's own.
-            latency, sol = lender.latency_ms[other][:, at], table.sol_ms[own][:, knots]
-            roof = sol if kind == "xquant" else lender.sol_ms[other][:, at]
-            yield from log_ratios(table, kind, sol / (roof / latency * level), table.latency_ms[own][:, knots])
+            roof = table.sol_ms if kind == "xquant" else on_curves_of(table, replace(lender, latency_ms=lender.sol_ms))
+            yield from _errors(table, kind, table.sol_ms / (roof / latency * level))
 
 
 def _format_lenders(form: str, others: Sequence[CurveTable], modes) -> Iterator[tuple[str, CurveTable]]:
@@ -140,6 +137,40 @@ def _format_lenders(form: str, others: Sequence[CurveTable], modes) -> Iterator[
     if unlike:
         gap = [sum(abs(a - b) for a, b in zip(profile(name), profile(form), strict=True)) for name, _ in unlike]
         yield "xprofile", unlike[int(np.argmin(gap))][1]
+
+
+def _other_backends(system: System, families: Sequence[str]) -> Iterator[Errors]:
+    """Formats as the other backends measured them, and tables from which the time of a host was taken, beside them."""
+    newest = newest_versions(system.name)
+    tables = [t for t in curve_tables(system, families) if t.place.version == newest.get(t.place.backend)]
+    for table in tables:
+        alike = [t for t in tables if (t.family, t.form) == (table.family, table.form) and t is not table]
+        if not alike:
+            continue
+        lent = np.exp(np.mean([np.log(on_curves_of(table, lender)) for lender in alike], 0))
+        if table.family == "gemm":
+            lent = on_curves_of(table, alike[0])
+            if (repaired := _repaired(table)) is not None:
+                yield from log_ratios(table, "repaired", on_curves_of(table, repaired), lent)
+        yield from _errors(table, "xbackend", lent)
+
+
+def _repaired(table: CurveTable) -> CurveTable | None:
+    """Matrix products without the time of the host; None where the table timed none."""
+    found = gemm_tables.load_gemm(*table.place.where, table.form, True)
+    if found is None or not found.repaired:
+        return None
+    sites, knots = found.sites.astype(np.float64), found.knots.astype(np.float64)
+    return replace(table, sites=sites, ranks=np.zeros((len(sites), 0)), knots=knots, latency_ms=found.latency_ms)
+
+
+def on_curves_of(table: CurveTable, lender: CurveTable) -> np.ndarray:
+    """Latency of another table at the curves and knots of one, NaN where it has none [curve, knot]."""
+    own, other = _common_curves(table, lender)
+    knots = np.isin(table.knots, lender.knots)
+    values = np.full(table.latency_ms.shape, np.nan)
+    values[np.ix_(own, knots)] = lender.latency_ms[other][:, np.searchsorted(lender.knots, table.knots[knots])]
+    return values
 
 
 def _level(constants: OpConstants, family: str, form: str, lender: str) -> float:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stand-ins for missing tables, on hand-made tables whose answers are known."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 from aicjax import quant
 from aicjax.calibrate.measured_curves import CurveTable, Place
 from aicjax.calibrate.repeats import repeat_errors
-from aicjax.calibrate.transfers import _formats, nearest_shape_latency, transfer_errors, two_point_latency
+from aicjax.calibrate.transfers import (
+    _formats,
+    nearest_shape_latency,
+    on_curves_of,
+    transfer_errors,
+    two_point_latency,
+)
 from aicjax.hardware import load_system
 from tests import strategies
 from tests.oracles import estimate as oracle
@@ -22,9 +29,8 @@ NOWHERE = Place(cast(Any, None), "vllm", "1")
 
 def table(form: str, sites, ranks, latency_ms, sol_ms) -> CurveTable:
     knots = 2.0 ** np.arange(np.shape(latency_ms)[1])
-    parts = (np.array(x, float) for x in (sites, ranks))
     latency, sol = np.array(latency_ms, float), np.broadcast_to(np.array(sol_ms, float), np.shape(latency_ms))
-    return CurveTable("moe", NOWHERE, form, *parts, knots, latency, sol)
+    return CurveTable("moe", NOWHERE, form, np.array(sites, float), np.array(ranks, float), knots, latency, sol)
 
 
 @settings(max_examples=20)
@@ -59,10 +65,21 @@ def test_formats_lend_to_formats_by_profile():
     assert ("bfloat16 balanced", "xquant") not in found
 
 
+def test_curves_of_another_table_come_in_the_order_of_ones_own():
+    own = table("fp8 balanced", [[8, 64], [8, 128]], [[1, 1], [1, 1]], [[1.0, 2.0], [3.0, 4.0]], [[1.0, 1.0]])
+    other = table("fp8 balanced", [[8, 128], [8, 32]], [[1, 1], [1, 1]], [[7.0, 8.0], [9.0, 9.0]], [[1.0, 1.0]])
+    found = on_curves_of(own, replace(other, knots=np.array([2.0, 4.0])))
+    assert np.isnan(found[0]).all()
+    assert np.isnan(found[1, 0])
+    assert found[1, 1] == 7.0  # two tokens, the lender's first knot
+
+
 def test_a_measured_system_has_errors_of_every_channel():
     system = load_system("h200_sxm")
     found = {(e.family, e.kind) for e in transfer_errors(system, ("comm", "mla_bmm", "context_mla"))}
     assert {("comm", "other_version"), ("mla_bmm", "empirical"), ("context_mla", "other_backend")} <= found
+    products = {e.kind for e in transfer_errors(system, ("gemm",))}
+    assert {"xbackend", "repaired", "xquant", "xprofile", "sol"} <= products
     repeated = [e.log_ratio for e in repeat_errors(load_system("a100_sxm"), ("context_attention", "gemm"))]
     assert repeated
     assert max(float(np.median(np.abs(part))) for part in repeated) < 0.1
