@@ -131,8 +131,8 @@ def as_yaml(spreads: Mapping[str, Mapping[str, Spread]]) -> str:
         "  deviation of the medians of tables: what the errors of one table share). interpolated: points, rows, head",
         "  counts left out, so that neighbours are twice as far apart as in use; held: last points left out;",
         "  transferred: whole matrix shapes left out; exact: measurements of the same work; repaired: tables without",
-        "  the time of their host, against another backend, which took part in that; other_version, other_backend: tables",
-        "  that fill gaps, whose answers keep the provenance of the table.",
+        "  the time of their host, against another backend, which took part in that; other_version, other_backend:",
+        "  tables that fill gaps, whose answers keep the provenance of the table.",
         'source: "perfdb/, tables of AIConfigurator 0.12.0 predicted from one another; aicjax.calibrate.leave_one_out"',
         "families:",
     ]
