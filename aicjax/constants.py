@@ -198,6 +198,11 @@ def fitted(name: str) -> dict[str, Any]:
     return _read(constants_file(name)).get("fit") or {}
 
 
+def section(name: str, part: str) -> dict[str, Any]:
+    """Entries of one section (a field of `Constants`) of a file, each with value, unit, meaning and source."""
+    return _read(constants_file(name))[part]
+
+
 def _pick(path: Path, key: str, entry: dict[str, Any], backend: str) -> Any:
     if missing := {"value", "unit", "meaning", "source"} - set(entry):
         raise DataError(f"{path}: {key} lacks {sorted(missing)}")

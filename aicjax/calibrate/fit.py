@@ -5,7 +5,8 @@ Engines share no constant, so each is fitted by itself: a nonlinear least-square
 residuals a row. Numbers of unit prior stand for the constants (`parameters`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -55,11 +56,6 @@ class Weights(NamedTuple):
         return Weights(self.ttft[rows], self.tpot[rows])
 
 
-def robust(error: Float[Array, " row"], tolerance: float) -> Float[Array, " row"]:
-    """A residual half of whose square is the pseudo-Huber loss of an error: linear from about the tolerance on."""
-    return error * jnp.sqrt(2.0 / (1.0 + jnp.sqrt(1.0 + (error / tolerance) ** 2)))
-
-
 def row_weights(rows: Measurements, part: Flags, loss: Loss, information: float) -> Weights:
     """How much each row counts in a fit to a part of them.
 
@@ -73,43 +69,48 @@ def row_weights(rows: Measurements, part: Flags, loss: Loss, information: float)
     return Weights(np.where(rows.queue_saturated, 0.0, weight * loss.ttft_weight), weight)
 
 
-class EngineFit:
-    """The fit of one engine, compiled once for all weights.
+class Setting(NamedTuple):
+    """What does not change within a fit, and is not traced.
 
-    Args:
-        backend: The engine.
-        problem: Its rows.
-        base: Its constants; those that are not fitted stay.
-        loss: How errors count.
+    Attributes:
         parameters: What is fitted.
+        ttft_tolerance, tpot_tolerance: Log errors from which the loss grows linearly.
     """
 
-    def __init__(
-        self, backend: str, problem: Problem, base: LoopConstants, loss: Loss, parameters: Sequence[Parameter]
-    ) -> None:
-        self._problem, self._loss = problem, loss
-        self._constants: Callable[[Any], LoopConstants] = lambda at: constants_at(base, parameters, backend, at)
-        self._count = len(parameters)
-        self._solve = jax.jit(self._solution)
-        self._errors = jax.jit(self._log_errors)
-        self._slopes = jax.jit(jax.jacfwd(self._residuals))
-        self._values = jax.jit(self._residuals)
-        self._log_slopes = jax.jit(jax.jacfwd(self._log_errors))
+    parameters: tuple[Parameter, ...]
+    ttft_tolerance: float
+    tpot_tolerance: float
+
+
+class EngineFit(NamedTuple):
+    """The fit of one engine; engines with as many rows share their compiled code.
+
+    Attributes:
+        setting: What is fitted and how errors count.
+        engine: Position of the engine in `BACKENDS`.
+        base: Its constants; those that are not fitted stay.
+        problem: Its rows.
+    """
+
+    setting: Setting
+    engine: int
+    base: LoopConstants
+    problem: Problem
 
     def solve(self, weights: Weights, start: Floats | None = None) -> Floats:
         """The most probable numbers of unit prior [parameter]."""
-        first = np.zeros(self._count) if start is None else start
-        return np.asarray(self._solve(jnp.asarray(first, float), (self._problem, weights)), np.float64)
+        first = np.zeros(len(self.setting.parameters)) if start is None else start
+        return np.asarray(_solve(self.setting, jnp.asarray(first, float), (*self[1:], weights)), np.float64)
 
     def log_errors(self, at: Floats) -> tuple[Floats, Floats]:
         """ln(predicted / measured) of TTFT and of TPOT [row]."""
-        ttft, tpot = self._errors(jnp.asarray(at, float), self._problem)
+        ttft, tpot = _log_errors(self.setting, jnp.asarray(at, float), *self[1:])
         return np.asarray(ttft, np.float64), np.asarray(tpot, np.float64)
 
     def log_slopes(self, at: Floats) -> Floats:
-        """Derivative of ln(ttft, tpot) by the numbers [row, 2, parameter]."""
-        slopes = self._log_slopes(jnp.asarray(at, float), self._problem)
-        return np.stack([np.asarray(of_time, np.float64) for of_time in slopes], 1)
+        """Slopes of ln(ttft, tpot) by the numbers [row, quantity, parameter]."""
+        slopes = _log_slopes(self.setting, jnp.asarray(at, float), *self[1:])
+        return np.stack([np.asarray(part, np.float64) for part in slopes], axis=1)
 
     def loss_and_gradient(self, at: Floats, weights: Weights) -> tuple[float, Floats]:
         """Loss with the prior, and its gradient [parameter]."""
@@ -119,44 +120,60 @@ class EngineFit:
     def covariance(self, at: Floats, weights: Weights, group: Ints) -> Floats:
         """Covariance of the numbers at their best [parameter, parameter].
 
-        The inverse curvature around the spread of the groups' gradients: rows of a group err together, and
-        do not count as independent. The prior counts as one observation of each number.
+        The inverse curvature around the spread of the groups' gradients: rows of a group err together, and do not count
+        as independent. The prior counts as one observation of each number.
         """
         values, slopes = self._linear(at, weights)
         curvature = np.linalg.inv(slopes.T @ slopes)
         of_rows = np.concatenate([group, group])
-        scores = np.zeros((int(group.max()) + 1, self._count))
+        scores = np.zeros((int(group.max()) + 1, slopes.shape[1]))
         np.add.at(scores, of_rows, (slopes * values[:, None])[: len(of_rows)])
-        return curvature @ (scores.T @ scores + np.eye(self._count)) @ curvature
+        return curvature @ (scores.T @ scores + np.eye(slopes.shape[1])) @ curvature
 
     def _linear(self, at: Floats, weights: Weights) -> tuple[Floats, Floats]:
-        numbers, arguments = jnp.asarray(at, float), (self._problem, weights)
-        found = self._values(numbers, arguments), self._slopes(numbers, arguments)
-        return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
+        values, slopes = _linear(self.setting, jnp.asarray(at, float), (*self[1:], weights))
+        return np.asarray(values, np.float64), np.asarray(slopes, np.float64)
 
-    def _log_errors(
-        self, at: Float[Array, " parameter"], problem: Problem
-    ) -> tuple[Float[Array, " row"], Float[Array, " row"]]:
-        constants = self._constants(at)
-        agg, disagg = agg_times(problem.agg, constants), disagg_times(problem.disagg, constants)
-        ttft, tpot = (jnp.log(jnp.concatenate(times)) for times in zip(agg, disagg, strict=True))
-        return ttft - problem.log_ttft, tpot - problem.log_tpot
 
-    def _residuals(
-        self, at: Float[Array, " parameter"], arguments: tuple[Problem, Weights]
-    ) -> Float[Array, " residual"]:
-        problem, weights = arguments
-        ttft, tpot = self._log_errors(at, problem)
-        of_ttft = jnp.sqrt(weights.ttft) * robust(ttft, self._loss.ttft_tolerance)
-        of_tpot = jnp.sqrt(weights.tpot) * robust(tpot, self._loss.tpot_tolerance)
-        return jnp.concatenate([of_ttft, of_tpot, at])
+def robust(error: Float[Array, " row"], tolerance: float) -> Float[Array, " row"]:
+    """A residual half of whose square is the pseudo-Huber loss of an error: linear from about the tolerance on."""
+    return error * jnp.sqrt(2.0 / (1.0 + jnp.sqrt(1.0 + (error / tolerance) ** 2)))
 
-    def _solution(
-        self, start: Float[Array, " parameter"], arguments: tuple[Problem, Weights]
-    ) -> Float[Array, " parameter"]:
-        solver = optimistix.LevenbergMarquardt(rtol=TOLERANCE, atol=TOLERANCE)
-        found = optimistix.least_squares(self._residuals, solver, start, arguments, max_steps=MOST_STEPS, throw=False)
-        return found.value
+
+@functools.partial(jax.jit, static_argnums=0)
+def _log_errors(
+    setting: Setting, at: Float[Array, " parameter"], engine: Any, base: LoopConstants, problem: Problem
+) -> tuple[Float[Array, " row"], Float[Array, " row"]]:
+    constants = constants_at(base, setting.parameters, engine, at)
+    agg, disagg = agg_times(problem.agg, constants), disagg_times(problem.disagg, constants)
+    ttft, tpot = (jnp.log(jnp.concatenate(times)) for times in zip(agg, disagg, strict=True))
+    return ttft - problem.log_ttft, tpot - problem.log_tpot
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _log_slopes(setting: Setting, at: Float[Array, " parameter"], *known: Any) -> tuple[Array, Array]:
+    return jax.jacfwd(functools.partial(_log_errors, setting))(at, *known)
+
+
+def _residuals(setting: Setting, at: Float[Array, " parameter"], known: Any) -> Float[Array, " residual"]:
+    """Residuals of TTFT [row], of TPOT [row] and of the prior [parameter]; half of their squares is the loss."""
+    *problem, weights = known
+    ttft, tpot = _log_errors(setting, at, *problem)
+    of_ttft = jnp.sqrt(weights.ttft) * robust(ttft, setting.ttft_tolerance)
+    of_tpot = jnp.sqrt(weights.tpot) * robust(tpot, setting.tpot_tolerance)
+    return jnp.concatenate([of_ttft, of_tpot, at])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _linear(setting: Setting, at: Float[Array, " parameter"], known: Any) -> tuple[Array, Array]:
+    return _residuals(setting, at, known), jax.jacfwd(functools.partial(_residuals, setting))(at, known)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _solve(setting: Setting, start: Float[Array, " parameter"], known: Any) -> Float[Array, " parameter"]:
+    solver = optimistix.LevenbergMarquardt(rtol=TOLERANCE, atol=TOLERANCE)
+    residuals = functools.partial(_residuals, setting)
+    return optimistix.least_squares(residuals, solver, start, known, max_steps=MOST_STEPS, throw=False).value
 
 
 class Fitter:
@@ -185,6 +202,7 @@ class Fitter:
         self.usable: Flags = table.answered if left_out is None else table.answered & ~left_out
         self.places: dict[str, Ints] = {}
         self.engines: dict[str, EngineFit] = {}
+        setting = Setting(self.parameters, loss.ttft_tolerance, loss.tpot_tolerance)
         for number, backend in enumerate(BACKENDS):
             own = table.answered & (table.backend == number)
             of_mode = np.flatnonzero(own & table.is_agg), np.flatnonzero(own & ~table.is_agg)
@@ -194,7 +212,7 @@ class Fitter:
             agg, disagg = (table.take(chosen).times for chosen in of_mode)
             problem = Problem(agg, disagg, np.log(rows.ttft_ms[at]), np.log(rows.tpot_ms[at]))
             loop = load_constants(backend, base).loop
-            self.places[backend], self.engines[backend] = at, EngineFit(backend, problem, loop, loss, parameters)
+            self.places[backend], self.engines[backend] = at, EngineFit(setting, number, loop, problem)
 
     def fit(self, part: Flags, information: float, start: Vectors | None = None) -> Vectors:
         """The most probable numbers by engine, of a part of the usable rows [row]."""

@@ -38,7 +38,7 @@ class Loss(NamedTuple):
     ttft_tolerance: float
     ttft_weight: float
     group_exponent: float
-    information: Sequence[float]
+    information: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -47,28 +47,33 @@ class Parameter:
 
     Attributes:
         name: Field of `LoopConstants`.
-        prior: Value to start from, by backend.
+        prior: Value to start from, of each engine in the order of `BACKENDS`.
         width: Standard deviation of its logarithm under the prior; of its log-odds for a share, of the logarithm of
             what it has above 1 for a number above 1.
         kind: Its range.
     """
 
     name: str
-    prior: Mapping[str, float]
+    prior: tuple[float, ...]
     width: float
     kind: Kind = "positive"
 
     def __post_init__(self):
         known = {field.name for field in dataclasses.fields(LoopConstants)}
-        if self.name not in known or self.kind not in _RANGES or not self.width > 0 or set(self.prior) != set(BACKENDS):
+        if self.name not in known or self.kind not in _RANGES or not self.width > 0 or len(self.prior) != len(BACKENDS):
             raise DataError(f"fit.yaml: {self.name} is no constant, or lacks a width, a kind or the prior of a backend")
         least, most = _RANGES[self.kind]
-        if not all(least < value < most for value in self.prior.values()):
+        if not all(least < value < most for value in self.prior):
             raise DataError(f"fit.yaml: prior of {self.name} is not above {least} and below {most}")
 
-    def value(self, backend: str, at: Float[Array, ""]) -> Float[Array, ""]:
-        """The constant that a number of unit prior stands for; the prior value at 0."""
-        prior, moved = self.prior[backend], self.width * at
+    def value(self, engine: Any, at: Any) -> Float[Array, ""]:
+        """The constant that a number of unit prior stands for; the prior value at 0.
+
+        Args:
+            engine: Position of the engine in `BACKENDS`.
+            at: The number.
+        """
+        prior, moved = jnp.asarray(self.prior)[engine], self.width * at
         if self.kind == "share":
             return jax.nn.sigmoid(jnp.log(prior / (1.0 - prior)) + moved)
         least = _RANGES[self.kind][0]
@@ -86,15 +91,16 @@ def read_fit() -> tuple[Loss, tuple[Parameter, ...]]:
     entries = []
     for name, entry in file["parameters"].items():
         prior = entry["prior"]
-        by_backend = prior if isinstance(prior, dict) else dict.fromkeys(BACKENDS, prior)
-        entries.append(Parameter(name, **{**entry, "prior": by_backend}))
-    return Loss(**file["loss"]), tuple(entries)
+        if isinstance(prior, dict) and set(prior) != set(BACKENDS):
+            raise DataError(f"fit.yaml: prior of {name} is not for each of {', '.join(BACKENDS)}")
+        values = tuple(float(prior[b]) if isinstance(prior, dict) else float(prior) for b in BACKENDS)
+        entries.append(Parameter(name, **{**entry, "prior": values}))
+    return Loss(**{**file["loss"], "information": tuple(file["loss"]["information"])}), tuple(entries)
 
 
 def constants_at(
-    base: LoopConstants, parameters: Sequence[Parameter], backend: str, at: Float[Array, " parameter"]
+    base: LoopConstants, parameters: Sequence[Parameter], engine: Any, at: Float[Array, " parameter"]
 ) -> LoopConstants:
-    """The constants of one backend with its fitted numbers put in."""
-    return dataclasses.replace(
-        base, **{p.name: p.value(backend, number) for p, number in zip(parameters, at, strict=True)}
-    )
+    """The constants of an engine (its position in `BACKENDS`) with its fitted numbers put in."""
+    fitted = {p.name: p.value(engine, number) for p, number in zip(parameters, at, strict=True)}
+    return dataclasses.replace(base, **fitted)
