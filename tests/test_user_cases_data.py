@@ -103,7 +103,7 @@ def test_context_parallel_ranks_are_gpus():
     assert (prefill.gpus, decode.gpus) == (8, 8)
     sides = tuple(Workers(np.array([1.0]), np.array([layout.gpus])) for layout in (prefill, decode))
     counts = WorkerCounts(*(np.array([workers]) for workers in (2, 1, 0)))
-    constants = load_constants("sglang").disagg
+    constants = load_constants("sglang", "reference").disagg
     replica = disagg_estimate(sides[0], sides[1], counts, np.array([100.0]), np.array([10.0]), 500, constants)
     assert replica.gpus.tolist() == [24]
 

@@ -18,7 +18,7 @@ from aicjax.explore import EstimateResult, SearchResult, estimate, search
 from aicjax.explore import frame as frames
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
 
-MODEL: dict[str, Any] = {"model_path": "Qwen/Qwen3-32B-FP8", "system": "h200_sxm"}
+MODEL: dict[str, Any] = {"model_path": "Qwen/Qwen3-32B-FP8", "system": "h200_sxm", "constants": "reference"}
 LOAD = {"isl": 4000, "osl": 500}
 REPLICA: dict[str, Any] = {
     "mode": "disagg",
@@ -95,7 +95,7 @@ def test_replicas_do_not_speed_up_a_lone_request():
 
 
 def test_a_pair_sustains_the_slower_side():
-    constants = load_constants("trtllm").disagg
+    constants = load_constants("trtllm", "reference").disagg
     assert (constants.prefill_degradation, constants.decode_degradation) == (0.9, 0.92)
     prefill, decode = (Workers(np.array([rate]), np.array([1])) for rate in (3.391, 19.319))
     counts = WorkerCounts(*(np.array([workers]) for workers in (4, 1, 0)))

@@ -7,7 +7,7 @@ import pytest
 
 from aicjax.cli.app import run
 
-MODEL = "--model Qwen/Qwen3-32B-FP8 --system h200_sxm --isl 4000 --osl 500"
+MODEL = "--model Qwen/Qwen3-32B-FP8 --system h200_sxm --isl 4000 --osl 500 --constants reference"
 POINT = f"estimate {MODEL} --tp 4 --batch-size 16 --explain"
 
 

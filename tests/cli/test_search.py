@@ -10,7 +10,8 @@ from aicjax.cli.app import run
 
 MODEL = "--model Qwen/Qwen3-32B-FP8 --system h200_sxm --backend trtllm"
 LOAD = "--isl 4000 --osl 500 --prefix 500"
-DEMO = f"search {MODEL} --total-gpus 32 {LOAD} --ttft 300 --tpot 10"
+STORED = "--compat reference"  # for answers that are those of AIConfigurator
+DEMO = f"search {MODEL} --total-gpus 32 {LOAD} --ttft 300 --tpot 10 {STORED} --grid full"
 
 
 def _run(line: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
@@ -51,7 +52,8 @@ def test_gain_over_the_coarse_grid_is_in_the_json(capsys: pytest.CaptureFixture[
 def test_command_line_of_aiconfigurator_works_after_the_program_name(capsys: pytest.CaptureFixture[str]):
     line = (
         "cli default --model-path Qwen/Qwen3-32B-FP8 --system h200_sxm --backend trtllm --perf-db-version current "
-        f"--total-gpus 32 {LOAD} --ttft 300 --tpot 10 --top-n 2 --serving-mode agg --database-mode SILICON --quiet"
+        f"--total-gpus 32 {LOAD} --ttft 300 --tpot 10 --top-n 2 --serving-mode agg --database-mode SILICON --quiet "
+        f"{STORED} --grid full"
     )
     code, out, _ = _run(line, capsys)
     assert code == 0
@@ -148,7 +150,7 @@ def test_recommend_counts_the_gpus_of_a_load(capsys: pytest.CaptureFixture[str])
 
 
 def test_estimate_of_a_point_of_the_search(capsys: pytest.CaptureFixture[str]):
-    code, out, _ = _run(f"estimate {MODEL} {LOAD} --tp 4 --bs 16 --detail all", capsys)
+    code, out, _ = _run(f"estimate {MODEL} {LOAD} --tp 4 --bs 16 --detail all {STORED}", capsys)
     assert code == 0
     for part in ("263.503 ms", "426.904 tokens/s", "mixed step", "context_attention", "interpolated", "memory agg"):
         assert part in out
@@ -172,7 +174,9 @@ def test_estimate_that_does_not_fit_is_exit_3(capsys: pytest.CaptureFixture[str]
 
 
 def test_estimate_of_a_replica(capsys: pytest.CaptureFixture[str]):
-    line = f"estimate {MODEL} {LOAD} --estimate-mode disagg --tp 4 --p-bs 1 --p-workers 5 --d-bs 64 --d-workers 3"
+    line = (
+        f"estimate {MODEL} {LOAD} {STORED} --estimate-mode disagg --tp 4 --p-bs 1 --p-workers 5 --d-bs 64 --d-workers 3"
+    )
     code, out, _ = _run(line, capsys)
     assert code == 0
     assert "572.657 tokens/s" in out

@@ -23,6 +23,7 @@ BASE: dict[str, Any] = {
     "a_batch_size": 32,
     "tp_size": 8,
     "batch_size": 4,
+    "constants": "reference",
 }
 
 

@@ -11,7 +11,7 @@ from aicjax.explore.agg_cells import CellLimits, cells
 from aicjax.serving.encoder import Encoders
 from tests.oracles import encode_pool as oracle
 
-CONSTANTS = load_constants("sglang").disagg
+CONSTANTS = load_constants("sglang", "reference").disagg
 RATE = st.floats(0.5, 50).map(lambda rate: round(rate, 3))
 
 

@@ -20,6 +20,7 @@ DEMO: dict[str, Any] = {
     "prefix": 500,
     "ttft": 300,
     "tpot": 10,
+    "constants": "reference",
 }
 SLOW = pytest.mark.slow
 SEARCHES = {

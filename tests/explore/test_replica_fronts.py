@@ -18,7 +18,7 @@ from aicjax.explore.targets import Bounds
 from aicjax.serving.disagg import ReplicaLimits, Workers, match_workers
 from aicjax.serving.encoder import Encoders
 
-CONSTANTS = load_constants("trtllm").disagg
+CONSTANTS = load_constants("trtllm", "reference").disagg
 OSL, MOST = 10, 3
 LIMITS = ReplicaLimits(tuple(range(1, 12)), MOST, MOST, 2)
 Rows = list[dict[str, Any]]

@@ -69,7 +69,7 @@ def run_stored(search: str) -> tuple[Replicas, list[dict], list[dict]]:
         targets,
         ReplicaLimits(tuple(GRID.disagg.replica_sizes(total_gpus, large_ep=False)), 32, 32),
         osl,
-        load_constants(backend).disagg,
+        load_constants(backend, "reference").disagg,
         GRID.disagg,
         may_pair,
     )
@@ -139,7 +139,7 @@ def small_table(rows: list[dict[str, Any]]) -> WorkerTable:
 )
 def test_choice_is_that_of_the_loops(prefill, decode, limits):
     cuts = GRID.disagg.model_copy(update={"keep_prefill": 3, "keep_decode_per_layout": 2, "keep_per_target": 2})
-    constants = load_constants("trtllm").disagg
+    constants = load_constants("trtllm", "reference").disagg
     numbers = {
         "ttft": constants.ttft_correction,
         "p": constants.prefill_degradation,
@@ -166,5 +166,5 @@ def test_choice_is_that_of_the_loops(prefill, decode, limits):
 def test_nothing_within_the_limits_gives_no_replica():
     row = {"rate": 1.0, "per_gpu": 1.0, "gpus": 1, "batch": 1, "ttft": 100.0, "tpot": 10.0, "layout": "tp1"}
     pool, targets = small_table([row]), Targets(np.array([50.0]), np.array([20.0]))
-    constants = load_constants("vllm").disagg
+    constants = load_constants("vllm", "reference").disagg
     assert len(best_replicas(pool, pool, targets, ReplicaLimits((2,), 2, 2), 10, constants, GRID.disagg).prefill) == 0

@@ -26,12 +26,13 @@ BASE: dict[str, Any] = {
     "prefix": 500,
     "ttft": 300,
     "tpot": 10,
+    "constants": "reference",
 }
 STORED: dict[str, Any] = {
     "p01": {**BASE, "total_gpus": 32},
     "p02": {**BASE, "total_gpus": 32, "backend": "vllm"},
     "p03": {**BASE, "total_gpus": 32, "backend": "sglang"},
-    "p05": {"model_path": "Qwen/Qwen3-32B", "system": "h100_sxm", "total_gpus": 8},
+    "p05": {"model_path": "Qwen/Qwen3-32B", "system": "h100_sxm", "total_gpus": 8, "constants": "reference"},
 }
 CHOSEN = {"p01": "disagg", "p02": "disagg", "p03": "disagg", "p05": "agg"}
 

@@ -73,7 +73,7 @@ def check_row(row: dict, want: dict, side: str) -> None:
 
 
 def test_a_cell_is_the_slower_of_its_sides():
-    frame, share = run("p33").tasks["agg"].feasible, load_constants("sglang").disagg.encoder_degradation
+    frame, share = run("p33").tasks["agg"].feasible, load_constants("sglang", "reference").disagg.encoder_degradation
     capacity = frame["(e)bs"] / frame["encoder_latency"] * 1000 * share * frame["(e)workers"]
     assert (frame["seq/s"] <= capacity * (1 + PARITY)).all()
     bound = np.isclose(frame["seq/s"], capacity, rtol=PARITY)

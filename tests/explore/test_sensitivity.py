@@ -26,14 +26,15 @@ STEP = 0.01
 SLOPE = 1e-3  # error of a difference: the square of the step, and float32 roundings over it
 ROUNDED = 6e-3  # the same of replicas, reported with three decimals
 DENSE = {"model_path": "Qwen/Qwen3-32B-FP8", "system": "h200_sxm", "isl": 4000, "osl": 500, "tp_size": 4}
+DENSE |= {"constants": "reference"}
 EXPERTS = {"model_path": "Qwen/Qwen3-30B-A3B", "system": "h200_sxm", "tp_size": 2, "moe_ep_size": 2}
-EXPERTS |= {"isl": 3000, "osl": 300, "backend": "vllm"}
+EXPERTS |= {"isl": 3000, "osl": 300, "backend": "vllm", "constants": "reference"}
 IN_FLIGHT = {"batch_size": 16}
 REPLICA = {"mode": "disagg", "prefill_batch_size": 1, "decode_batch_size": 60}
 REPLICA |= {"prefill_num_workers": 5, "decode_num_workers": 2, "kv_transfer_gb_per_s": 50.0}
 STARVED = {**REPLICA, "prefill_num_workers": 1}
 LARGE_EP = {"model_path": "deepseek-ai/DeepSeek-V3", "system": "h200_sxm", "backend": "sglang", "batch_size": 32}
-LARGE_EP |= {"attention_dp_size": 16, "moe_ep_size": 16, "isl": 1000, "osl": 200}
+LARGE_EP |= {"attention_dp_size": 16, "moe_ep_size": 16, "isl": 1000, "osl": 200, "constants": "reference"}
 CASES = {
     "dense": {**DENSE, **IN_FLIGHT, "backend": "sglang"},
     "experts": {**EXPERTS, **IN_FLIGHT},
@@ -68,7 +69,7 @@ def assert_slopes(got: Sensitivity, want: dict[str, float], error: float = SLOPE
 def with_constant(name: str, factor: float) -> Callable[..., Constants]:
     """A loader of constants of which one is multiplied."""
 
-    def load(backend: str, file: str = "reference") -> Constants:
+    def load(backend: str, file: str = "reference", **_: str) -> Constants:
         section, field, *key = name.split(".")
         constants = load_constants(backend, file)
         part = getattr(constants, section)
@@ -186,7 +187,7 @@ def in_flight(fields: dict[str, Any], mixed_ms: float, decode_ms: float) -> dict
     osl, batch = fields["osl"], fields["batch_size"]
     layers, rules = float(aicjax.load_model(fields["model_path"]).layers), load_backend(fields["backend"])
     point, setting = AggPoint(float(batch), float(batch), 1.0, True), AggSetting(float(osl), 1.0, layers)
-    serving = load_constants(fields["backend"]).serving
+    serving = load_constants(fields["backend"], "reference").serving
     got = agg_estimate(mixed_ms, decode_ms, point, setting, serving, littles_law_cap=rules.littles_law_cap)
     return dict(zip(FIGURES, map(math.log, (got.seq_per_s, got.ttft_ms, got.tpot_ms)), strict=True))
 

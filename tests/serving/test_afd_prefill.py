@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aicjax.constants import load_constants
 from aicjax.serving.afd_prefill import DecodePools, PrefillLimits, PrefillWorkers, match_prefill
 
-CONSTANTS = load_constants("trtllm").disagg
+CONSTANTS = load_constants("trtllm", "reference").disagg
 OPTIONS = st.lists(
     st.tuples(st.floats(0.1, 20), st.sampled_from([1, 2, 4, 8]), st.floats(10, 2000)), min_size=1, max_size=5
 )

@@ -36,7 +36,7 @@ def point_of(load: Load, batch, ctx_tokens, backend: str) -> AggPoint:
 
 
 def numbers(backend: str) -> oracle.Serving:
-    rules, constants = load_backend(backend), load_constants(backend).serving
+    rules, constants = load_backend(backend), load_constants(backend, "reference").serving
     return oracle.Serving(
         rules.spread_decode_rows,
         constants.queue_base,
@@ -56,7 +56,7 @@ def estimate(load: Load, batch, ctx_tokens, mixed_ms, decode_ms, backend: str, l
         np.float32(decode_ms),
         point_of(load, batch, ctx_tokens, backend),
         jax.tree.map(np.float32, setting),
-        load_constants(backend).serving,
+        load_constants(backend, "reference").serving,
         np.float32(replicas),
     )
     return AggEstimate(*(np.asarray(x, np.float64) for x in got))
@@ -83,7 +83,7 @@ def test_estimates_are_the_stored_ones():
             point_of(load, column["bs"], column["ctx_tokens"], backend),
             *(np.float32(value) for value in (load.osl, load.progress, layers)),
             column["encoder_latency"].astype("f4"),
-            load_constants(backend).serving,
+            load_constants(backend, "reference").serving,
             (column["pp"] * column["dp"]).astype("f4"),
         )
         for name, values in zip(("ttft", "tpot", "request_latency", "seq/s"), got, strict=True):
@@ -194,7 +194,7 @@ def _grid(rng, configs=3, batches=7, budgets=5, tokens=11, rows=6):
 
 def test_fused_kernel_is_the_formula_at_every_point():
     curves, gather, replicas = _grid(np.random.default_rng(0))
-    setting, constants = AggSetting(50.0, 1.5, 12.0), load_constants("vllm").serving
+    setting, constants = AggSetting(50.0, 1.5, 12.0), load_constants("vllm", "reference").serving
     got = agg_points(curves, gather, setting, constants, replicas, littles_law_cap=True)
     for c, b, k in np.ndindex(got.ttft_ms.shape):
         mixed = curves.shared[c, gather.shared[b, k]] + curves.context_attention[c, k] / gather.chunks[k]
@@ -208,7 +208,7 @@ def test_fused_kernel_is_the_formula_at_every_point():
 def test_cutting_the_grid_changes_nothing():
     curves, gather, replicas = _grid(np.random.default_rng(1))
     run = functools.partial(agg_points, littles_law_cap=False)
-    setting, constants = AggSetting(50.0, 1.0, 0.0), load_constants("trtllm").serving
+    setting, constants = AggSetting(50.0, 1.0, 0.0), load_constants("trtllm", "reference").serving
     whole = run(curves, gather, setting, constants, replicas)
     part = gather._replace(
         **{
@@ -230,7 +230,7 @@ def test_equal_shapes_compile_once():
 
     for seed, backend in ((2, "trtllm"), (3, "sglang"), (4, "trtllm")):
         curves, gather, replicas = _grid(np.random.default_rng(seed))
-        constants = load_constants(backend).serving
+        constants = load_constants(backend, "reference").serving
         kernel(curves, gather, AggSetting(50.0 + seed, 1.0, 3.0), constants, replicas, littles_law_cap=False)
     assert len(traces) == 1
 
@@ -241,7 +241,9 @@ def test_gradients_are_those_of_central_differences(batch):
     point = point_of(load, batch, 1000, backend)
 
     def latency(theta):
-        constants = eqx.tree_at(lambda c: (c.queue_base, c.queue_per_step), load_constants(backend).serving, theta[:2])
+        constants = eqx.tree_at(
+            lambda c: (c.queue_base, c.queue_per_step), load_constants(backend, "reference").serving, theta[:2]
+        )
         got = agg_estimate(theta[2], theta[3], point, AggSetting(40.0, theta[4], 8.0), constants)
         return got.request_latency_ms + 10 * got.seq_per_s
 

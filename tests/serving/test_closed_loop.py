@@ -41,7 +41,9 @@ _MOST = 256  # places of a burst
 
 
 def constants(*, mixes: bool = True, **changed: float):
-    return traced(dataclasses.replace(load_constants("trtllm").loop, mixes_prefill=float(mixes), **changed))
+    return traced(
+        dataclasses.replace(load_constants("trtllm", "reference").loop, mixes_prefill=float(mixes), **changed)
+    )
 
 
 def estimate(loop: ClosedLoop, work: LoopWork, times: LoopTimes, numbers, ranks: float = 1.0) -> LoopEstimate:
@@ -184,7 +186,7 @@ def test_answers_are_finite_and_rates_follow_littles_law(concurrency, waves, lea
 
 
 def test_slots_and_prompts_of_a_step():
-    trtllm, vllm, sglang = (load_constants(backend).loop for backend in ("trtllm", "vllm", "sglang"))
+    trtllm, vllm, sglang = (load_constants(backend, "reference").loop for backend in ("trtllm", "vllm", "sglang"))
     assert kv_slots(12000.0, 1000.0, 200.0, trtllm) == pytest.approx(9.5)
     assert kv_slots(12100.0, 1000.0, 200.0, vllm) == pytest.approx(10.5)
     assert [float(prompts_per_step(2048.0, numbers)) for numbers in (trtllm, vllm, sglang)] == [1, 2, 8]

@@ -21,7 +21,7 @@ TPOT = 0.05
 TTFT_APART = 0.15  # demand of prefill at most half of what the ranks do, or three times it
 TTFT_NEAR = 0.55  # demand near it: a queue of few clients with regular arrivals is shorter than the formula's
 UNLOADED, CROWDED, NEAR = 0.1, 3.0, (0.9, 1.3)
-LOOP = traced(load_constants("trtllm").loop)
+LOOP = traced(load_constants("trtllm", "reference").loop)
 
 
 def step_ms(batch):

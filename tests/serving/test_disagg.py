@@ -17,7 +17,7 @@ from aicjax.serving.backends import load_backend
 from aicjax.serving.disagg import ReplicaLimits, WorkerCounts, Workers, disagg_estimate, match_workers
 from tests.oracles import serving as oracle
 
-CONSTANTS = load_constants("trtllm").disagg
+CONSTANTS = load_constants("trtllm", "reference").disagg
 RATES = st.floats(0, 50).map(lambda rate: round(rate, 3))
 GPUS = st.sampled_from([1, 2, 4, 8, 16])
 POOL = st.lists(st.tuples(RATES, GPUS), min_size=1, max_size=5)

@@ -11,7 +11,7 @@ from aicjax.serving.disagg import ReplicaLimits, WorkerCounts, Workers, disagg_e
 from aicjax.serving.encoder import Encoders
 from tests.oracles import encode_pool as oracle
 
-CONSTANTS = load_constants("sglang").disagg
+CONSTANTS = load_constants("sglang", "reference").disagg
 SHARES = CONSTANTS.prefill_degradation, CONSTANTS.decode_degradation, CONSTANTS.encoder_degradation
 SIDE = st.tuples(st.floats(0.5, 50).map(lambda rate: round(rate, 3)), st.sampled_from([1, 2, 4]))
 

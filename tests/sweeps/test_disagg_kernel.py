@@ -16,7 +16,7 @@ from aicjax.sweeps.disagg_kernel import DECODE_ROWS, PREFILL_ROWS, TIE, UNROLL, 
 from tests.compiles import counted
 
 TILES, COUNTS, LIMITS = 6, 4 * UNROLL, 3
-CONSTANTS = jax.tree.map(np.float32, load_constants("trtllm").disagg)
+CONSTANTS = jax.tree.map(np.float32, load_constants("trtllm", "reference").disagg)
 P_NUM, D_NUM = (counts.ravel() for counts in np.indices((5, 6)) + 1)
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
 
