@@ -116,6 +116,19 @@ def test_text_and_json_show_the_same_ranges_unless_they_are_left_out(tmp_path: P
     assert left_out[0]["ranges"] is None
 
 
+def test_levels_of_own_measurements_narrow_the_range(tmp_path: Path):
+    base = _constants(tmp_path)
+    level = {"model": "maker/model", "system": "some_gpu", "backend": "trtllm", "ttft_level": 1.0, "tpot_level": 1.0}
+    level["log_covariance"] = [[0.0026, 0.0], [0.0, 0.0026]]
+    for system, narrower in (("some_gpu", True), ("other_gpu", False)):
+        path = tmp_path / f"{system}.yaml"
+        path.write_text(yaml.safe_dump({"base": base, "levels": [{**level, "system": system}]}))
+        usual, own = (_ranges(_result(name))[0] for name in (base, str(path)))
+        assert usual is not None and own is not None
+        assert (own.ttft_ms[2] < 0.99 * usual.ttft_ms[2]) == narrower
+        assert narrower or own == usual
+
+
 def test_modes_that_were_never_measured_have_no_ranges(tmp_path: Path):
     found = result(task("afd", agg_frame(16)), constants=_constants(tmp_path))
     assert ranges.of_task(found.tasks["afd"], found.request) == [None]
