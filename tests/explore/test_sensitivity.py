@@ -7,7 +7,9 @@ do not move with the hardware; where tables answer, every operator scaled by the
 
 import dataclasses
 import math
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from aicjax.hardware import System, load_system
 from aicjax.serving.agg import AggPoint, AggSetting, agg_estimate
 from aicjax.serving.backends import load_backend
 from tests.compiles import counted
+from tests.loop_constants import write_loop_constants
 
 STEP = 0.01
 SLOPE = 1e-3  # error of a difference: the square of the step, and float32 roundings over it
@@ -41,6 +44,13 @@ CASES = {
     "dense replica": {**DENSE, **REPLICA},
     "starved replica": {**DENSE, **STARVED},
     "replica of experts": {**EXPERTS, **REPLICA},
+}
+LOOP = {"constants": write_loop_constants(Path(tempfile.mkdtemp()))}
+LOOPS = {  # by the other formulas
+    "closed loop": {**DENSE, **IN_FLIGHT, "backend": "sglang", **LOOP},
+    "closed loop with drafts": {**DENSE, "batch_size": 40, "nextn": 2, "nextn_accepted": 1.3, **LOOP},
+    "first wave": {**DENSE, **IN_FLIGHT, "backend": "vllm", "load": "closed", "length_low": 0.8, **LOOP},
+    "replica in a closed loop": {**DENSE, **REPLICA, **LOOP},
 }
 FIGURES = {"throughput": "tokens/s/gpu", "ttft": "ttft", "tpot": "tpot"}
 
@@ -104,9 +114,10 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES | LOOPS)
 def test_constants_match_estimates_with_other_constants(case: str, monkeypatch: pytest.MonkeyPatch):
-    got = found(CASES[case])
+    fields = (CASES | LOOPS)[case]
+    got = found(fields)
     moving = [each for each in got.values() if each.kind == "constant" and each.largest > 0]
     assert len(moving) >= 3
     names = [each.name for each in moving if each.name != "disagg.handover_ms"]  # stated by its bandwidth here
@@ -114,7 +125,7 @@ def test_constants_match_estimates_with_other_constants(case: str, monkeypatch: 
         ends = []
         for factor in (1 + STEP, 1 - STEP):
             monkeypatch.setattr(roles, "load_constants", with_constant(name, factor))
-            ends.append(figures(**CASES[case]))
+            ends.append(figures(**fields))
         want = slopes(ends, math.log((1 + STEP) / (1 - STEP)))
         if name in got:
             assert_slopes(got[name], want, ROUNDED if "replica" in case else SLOPE)
