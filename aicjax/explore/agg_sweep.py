@@ -97,7 +97,7 @@ def plan_agg_sweep(
     return AggSweep(
         worker=worker,
         plan=plan,
-        shared=coordinates.context_rest(1, plan.shared_tokens, plan.shared_prefix),
+        shared=coordinates.context_rest(1, plan.shared_tokens, plan.shared_prefix if load.prefix else 0),
         context_attention=coordinates.context_attention(plan.attended[0], load.new_tokens, load.prefix),
         decode_attention=coordinates.generation_attention(np.concatenate([mixed.ravel(), alone]), load.mid_kv_len),
         decode_rest=coordinates.generation_rest(alone),

@@ -45,7 +45,7 @@ def step_size(batch: ArrayLike, isl: int, ctx_tokens: ArrayLike, nextn: int) -> 
     batch, ctx_tokens = np.asarray(batch, np.int64), np.asarray(ctx_tokens, np.int64)
     decoding = np.where(batch == 1, 0, batch - -(-ctx_tokens // isl))
     tokens = ctx_tokens + decoding
-    drafted = np.clip(decoding, 0, tokens)
+    drafted = np.maximum(decoding, 0)
     return StepSize(tokens + nextn * drafted, drafted / tokens)
 
 

@@ -86,9 +86,9 @@ def plan_agg(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike, *, spread_deco
         ctx_tokens: Prompt tokens of a mixed step, >= 1; broadcasts with `batch`.
         spread_decode_rows: Whether the scheduler spreads decode rows evenly over a cycle of mixed steps only.
     """
-    b, C = (np.asarray(a, np.int64) for a in np.broadcast_arrays(batch, ctx_tokens))
+    b, C = np.asarray(batch, np.int64), np.asarray(ctx_tokens, np.int64)
     isl = load.isl
-    single = b == 1
+    single, held = b == 1, C // isl
     prompts, chunks, steps = _ceil_div(C, isl), _ceil_div(isl, C), _ceil_div(isl * b, C)
     saturated = steps >= load.iterations
     rows = np.maximum(1, b - prompts)
@@ -96,25 +96,27 @@ def plan_agg(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike, *, spread_deco
         spread = np.maximum(1, (b // (steps / load.iterations)).astype(np.int64))
         rows = np.where(saturated, spread, rows)
     rows = np.where(single, 0, rows)
-    return AggPlan(
-        batch=b,
-        ctx_tokens=C,
-        prefill_steps=steps,
-        prompts=prompts,
-        chunks=chunks,
-        decode_rows=rows,
-        shared_tokens=C + rows * load.query_rows - load.prefix * (C // isl),
-        shared_prefix=load.prefix * (C // isl),
-        drains=~saturated,
-        step_prompts=np.where(single, 1, prompts),
-        step_decodes=np.where(single, 1, b - prompts),
-        step_tokens=np.where(single, C, b - prompts + C),
-        balance=isl * b / C / load.iterations,
-        attended=prompts,
-        room=_room(C, isl),
-        inside=_inside(b, prompts),
-        budget_class=np.zeros_like(b),
-    )
+    decodes = b - prompts
+    fields = {
+        "batch": b,
+        "ctx_tokens": C,
+        "prefill_steps": steps,
+        "prompts": prompts,
+        "chunks": chunks,
+        "decode_rows": rows,
+        "shared_tokens": C + rows * load.query_rows - load.prefix * held,
+        "shared_prefix": load.prefix * held,
+        "drains": ~saturated,
+        "step_prompts": np.where(single, 1, prompts),
+        "step_decodes": np.where(single, 1, decodes),
+        "step_tokens": np.where(single, C, decodes + C),
+        "balance": isl * b / C / load.iterations,
+        "attended": prompts,
+        "room": _room(C, isl),
+        "inside": _inside(b, prompts),
+        "budget_class": np.zeros_like(C),
+    }
+    return AggPlan(**{name: np.broadcast_to(values, steps.shape) for name, values in fields.items()})
 
 
 def plan_loop(load: Load, batch: ArrayLike, ctx_tokens: ArrayLike, *, mixes: bool) -> AggPlan:

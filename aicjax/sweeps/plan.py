@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,7 +87,7 @@ def plan_grid(worker: Worker, batches: Sequence[int], budgets: Sequence[int]) ->
     plan = sweep.plan
     batch_pad, ctx_pad = -len(batches) % BLOCK, -len(budgets) % CTX_PAD
     pad = ((0, batch_pad), (0, ctx_pad))
-    size = step_size(plan.batch, load.text_tokens, plan.ctx_tokens, load.nextn)
+    size = step_size(plan.batch[:, :1], load.text_tokens, plan.ctx_tokens[:1], load.nextn)
     inside, setting = plan.inside & ~plan.repeats, setting_of(load, worker.deployment.model.layers)
 
     def spread(values: NDArray, kind: type) -> NDArray:
@@ -105,7 +104,7 @@ def plan_grid(worker: Worker, batches: Sequence[int], budgets: Sequence[int]) ->
         progress=np.asarray(setting.progress, np.float32),
         first_wave=jax.tree.map(np.float32, setting.first_wave),
     )
-    grid = jax.tree.map(jnp.asarray, grid)
+    grid = jax.device_put(grid)
     batch = plan.batch[:, 0].copy()
     return GridPlan(_cut(sweep), batch, coordinates.queries(), grid, len(budgets), int(inside.sum()))
 
