@@ -2,7 +2,9 @@
 """All operators that a token count alone drives, as distinct rows evaluated on distinct counts."""
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+import functools
+import operator
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -46,7 +48,14 @@ class TokenRows(eqx.Module):
 
 def distinct(op: Op) -> Hashable:
     """What makes two operators one row: everything but name and scale."""
-    return dataclasses.replace(op, name="", scale=1.0), isinstance(op, Gemm) and op.last_token_only
+    return type(op), _shape(type(op))(op), isinstance(op, Gemm) and op.last_token_only
+
+
+@functools.cache
+def _shape(kind: type[Op]) -> Callable[[Op], Hashable]:
+    """What tells operators of a kind apart, but for name and scale."""
+    compared = (field.name for field in dataclasses.fields(kind) if field.compare)
+    return operator.attrgetter(*(name for name in compared if name not in ("name", "scale")))
 
 
 def bind_tokens(database: Database, ops: Sequence[TokenOp]) -> tuple[TokenRows, dict[Hashable, int]]:

@@ -5,11 +5,14 @@ A lane is the rows of one `kernel_source`. Context and generation attention walk
 the slice asked for serves the whole query.
 """
 
+import functools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
+from aicjax import _paths
 from aicjax._names import one_of
 from aicjax._results import InputError
 from aicjax.tables.rows import Rows, first_rows
@@ -66,13 +69,11 @@ def lane_order(
     pinned = [lane for lane in dict.fromkeys([*asked, known_default]) if lane not in (None, DEFAULT)]
     if not pinned and known_default is None:
         return [DEFAULT]
-    rows = read_rows(system, backend, version, _TABLES[phase], shared)
-    everything = _density(rows, phase)
+    everything, own = _densities(_paths.perfdb_dir(), system, backend, version, phase, shared)
     if asked and DEFAULT not in asked and not everything.keys() & set(asked):
         where = f"{phase} attention of {backend} {version} on {system}"
         raise InputError("attention_backend", attention_backend, f"a kernel with rows in {where}: {sorted(everything)}")
     order = _walk(pinned, everything)
-    own = _density(rows.select(rows.source == 0), phase) if rows is not None else {}
     if not own:
         return order
     first = [lane for lane in _walk(pinned, own) if lane in own and lane not in pinned]
@@ -113,6 +114,15 @@ def _walk(pinned: list[str], density: Density) -> list[str]:
     known = sorted((lane for lane in _KNOWN if lane not in pinned), key=rank)
     listed = [*pinned, *known, DEFAULT]
     return listed + sorted((lane for lane in density if lane not in listed), key=rank)
+
+
+@functools.lru_cache(maxsize=32)
+def _densities(
+    root: Path, system: str, backend: str, version: str, phase: str, shared: bool
+) -> tuple[Density, Density]:
+    """Densities of a table of the tree in use, `root`, and of the rows that the version itself measured."""
+    rows = read_rows(system, backend, version, _TABLES[phase], shared)
+    return _density(rows, phase), {} if rows is None else _density(rows.select(rows.source == 0), phase)
 
 
 def _density(rows: Rows | None, phase: str) -> Density:
