@@ -94,7 +94,9 @@ class Posterior(NamedTuple):
     total_cov: Floats
 
 
-def posterior(residuals: Residuals, nesting: Nesting, components: Components, *, rounds: int = 8) -> Posterior:
+def posterior(
+    residuals: Residuals, nesting: Nesting, components: Components, *, rounds: int = 8, odd_curves: bool = False
+) -> Posterior:
     """Levels given measurements; without any the prior: means 0, covariances those of the components.
 
     Args:
@@ -102,12 +104,14 @@ def posterior(residuals: Residuals, nesting: Nesting, components: Components, *,
         nesting: Which rows share which levels.
         components: Variances by kind.
         rounds: Times that rows are weighed anew by how far they lie off.
+        odd_curves: Whether levels of curves are Student's t too, so that a measurement far off is its curve's level.
     """
-    count = np.ones(len(residuals.weight))
+    count, hold = np.ones(len(residuals.weight)), np.ones(len(nesting.group))
     for _ in range(rounds):
-        found = _gaussian(residuals, nesting, components, count)
+        found = _gaussian(residuals, nesting, components, count, hold)
         count = outlier_weight(residuals, nesting, components, found)
-    return _gaussian(residuals, nesting, components, count)
+        hold = _curve_weight(nesting, components, found) if odd_curves else hold
+    return _gaussian(residuals, nesting, components, count, hold)
 
 
 def noise_precision(noise: Floats, usable: Flags) -> Floats:
@@ -138,8 +142,16 @@ def remainder(residuals: Residuals, nesting: Nesting, found: Posterior) -> tuple
     return np.where(residuals.usable, left, 0.0), found.total_cov[nesting.curve]
 
 
-def _gaussian(residuals: Residuals, nesting: Nesting, components: Components, count: Floats) -> Posterior:
-    """Levels for normal noise whose precision is multiplied by `count` [row]."""
+def _curve_weight(nesting: Nesting, components: Components, found: Posterior) -> Floats:
+    """How closely each curve is held to its group under Student's t: near 1, and little far from it [curve]."""
+    precision = np.linalg.inv(components.curve[nesting.curve_kind])
+    square = found.curve[:, :, None] * found.curve[:, None, :] + found.curve_cov
+    distance = np.einsum("cij,cji->c", precision, square)
+    return (DEGREES_OF_FREEDOM + len(QUANTITIES)) / (DEGREES_OF_FREEDOM + distance)
+
+
+def _gaussian(residuals: Residuals, nesting: Nesting, components: Components, count: Floats, hold: Floats) -> Posterior:
+    """Levels for normal noise and curves whose precisions are multiplied by `count` [row] and `hold` [curve]."""
     precision = noise_precision(components.noise[nesting.row_kind], residuals.usable)
     precision = precision * (residuals.weight * count)[:, None, None]
     known = np.where(residuals.usable, residuals.log_ratio, 0.0)
@@ -147,7 +159,10 @@ def _gaussian(residuals: Residuals, nesting: Nesting, components: Components, co
     evidence, pull = _sums(precision, nesting.curve, curves), _sums(_times(precision, known), nesting.curve, curves)
 
     unit: Floats = np.eye(len(QUANTITIES))
-    curve_prior, group_prior = components.curve[nesting.curve_kind], components.group[nesting.kind]
+    curve_prior, group_prior = (
+        components.curve[nesting.curve_kind] / hold[:, None, None],
+        components.group[nesting.kind],
+    )
     damped = np.linalg.inv(unit + evidence @ curve_prior)  # of a curve's evidence on its group
     group_evidence = _sums(damped @ evidence, nesting.group, groups)
     group_pull = _sums(_times(damped, pull), nesting.group, groups)

@@ -108,14 +108,19 @@ def components(residuals: Residuals, nesting: Nesting, kinds: int, *, rounds: in
 def left_over(residuals: Residuals, nesting: Nesting, found: Components, known: Flags) -> tuple[Floats, Floats]:
     """Levels of rows given some of them [row, 2], and the covariance of the errors that are left [row, 2, 2].
 
+    A measurement far off may be its curve's level or an odd row. Both explanations are tried, and the lower level is
+    taken: a time predicted too long is off by more percent than one predicted too short.
+
     Args:
         residuals: Of all rows.
         nesting: Which rows share which levels.
         found: Variances.
         known: Which times of which rows are known [row, quantity].
     """
-    level = posterior(residuals._replace(usable=residuals.usable & known), nesting, found)
-    return level.total[nesting.curve], level.total_cov[nesting.curve] + found.noise[nesting.row_kind]
+    measured = residuals._replace(usable=residuals.usable & known)
+    level, odd = (posterior(measured, nesting, found, odd_curves=odd_curves) for odd_curves in (False, True))
+    left = level.total_cov[nesting.curve] + found.noise[nesting.row_kind]
+    return np.minimum(level.total, odd.total)[nesting.curve], left
 
 
 def tails(residuals: Residuals, nesting: Nesting, found: Components, known: Flags, counted: Flags) -> Floats:

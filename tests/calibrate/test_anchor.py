@@ -113,6 +113,19 @@ def test_without_noise_an_anchor_is_the_plain_factor(rows: Measurements, predict
     np.testing.assert_allclose(found.times_ms[scored, 1], exact[scored], rtol=1e-3)
 
 
+@pytest.mark.parametrize(("factor", "least", "most"), [(30.0, 0.5, 4.0), (1 / 30.0, 1 / 40, 1 / 15)])
+def test_a_measurement_far_off_is_followed_down_but_not_up(
+    rows: Measurements, predicted: Times, factor: float, least: float, most: float
+):
+    found = Corpus.of(rows, *predicted).spread()
+    first = np.arange(len(rows)) < LOADS
+    far = dataclasses.replace(
+        rows, ttft_ms=np.where(first, 100 * factor, rows.ttft_ms), tpot_ms=np.where(first, 10.0, rows.tpot_ms)
+    )
+    times = corrected(Corpus.of(far, *predicted), predicted[0], predicted[1], found, with_anchor=True).times_ms
+    assert np.all((least < times[:LOADS, 0] / 100) & (times[:LOADS, 0] / 100 < most))
+
+
 def test_anchors_are_middle_loads_and_never_scored(rows: Measurements):
     is_anchor, scored = middle_loads(rows, np.ones(len(rows), bool))
     np.testing.assert_array_equal(is_anchor, rows.concurrency == 4)

@@ -79,6 +79,17 @@ def test_one_odd_measurement_does_not_move_a_level_of_many():
     assert np.abs(posterior(odd, nesting, COMPONENTS, rounds=0).total).max() > 0.25
 
 
+def test_an_odd_curve_has_its_own_level_where_curves_may_be_odd():
+    curve = np.arange(5)
+    nesting = Nesting(curve, np.zeros(5, int), np.zeros(1, int))
+    values = np.zeros((5, 2))
+    values[4] = -3.0
+    odd = Residuals(values, np.ones((5, 2), bool), np.ones(5))
+    held, free = (posterior(odd, nesting, COMPONENTS, odd_curves=odd_curves) for odd_curves in (False, True))
+    assert np.all(free.total[4] < -2.5) and np.all(held.total[4] > -1.5)
+    assert np.abs(free.total[:4]).max() < 0.1
+
+
 def test_a_measurement_of_one_curve_informs_the_other_curve_of_its_group_alone():
     one = _residuals()._replace(usable=np.arange(6)[:, None] == np.array([0, 0]))
     found = posterior(one._replace(log_ratio=np.full((6, 2), 0.3)), NESTING, COMPONENTS)
