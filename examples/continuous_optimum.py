@@ -142,7 +142,8 @@ def in_flight(case: Case) -> list[Found]:
         return figures(data, relaxed_plan(load, point[0], point[1], bound.constants, spread=True))
 
     def plan_of(points: np.ndarray) -> RelaxedPlan:
-        return RelaxedPlan.of(plan_points(load, *points.T, bound.constants, spread=True))
+        batches, budgets = points.T
+        return RelaxedPlan.of(plan_points(load, batches, budgets, bound.constants, spread=True))
 
     def near(point: np.ndarray) -> set[tuple[int, int]]:
         """Budgets just large enough for a number of steps, chunks or prompts; ceilings may cost a few requests."""

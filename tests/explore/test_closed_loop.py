@@ -32,6 +32,10 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_loop_constants(tmp_path_factory.mktemp("constants"))
 
 
+def row_of(**changed: Any) -> dict[str, Any]:
+    return aicjax.estimate(**{**POINT, **changed}).row
+
+
 def step_ms(point: Any, step: str, part: str = "") -> float:
     """Time of the operators of a step, those of a part by their prefix."""
     (found,) = (s for s in point.steps if s.step == step)
@@ -58,33 +62,33 @@ def test_point_is_the_closed_loop_of_its_steps(loop: str, backend: str):
 
 def test_first_wave_and_shorter_lengths(loop: str):
     steady, closed, varied = (
-        aicjax.estimate(**POINT, constants=loop, **load).row
+        row_of(constants=loop, **load)
         for load in ({}, {"load": "closed"}, {"load": "closed", "waves": 10, "length_low": 0.8})
     )
     assert steady["ttft"] < varied["ttft"] < closed["ttft"]
     assert closed["tpot"] < steady["tpot"]  # the last wave meets no prefills
     assert (varied["isl"], varied["osl"]) == (3000, 300) and varied["memory"] == steady["memory"]
-    long = aicjax.estimate(**POINT, constants=loop, load="closed", waves=1e6).row
+    long = row_of(constants=loop, load="closed", waves=1e6)
     assert long["tpot"] == pytest.approx(steady["tpot"], rel=1e-4)
-    mean = aicjax.estimate(**POINT | {"isl": 2700, "osl": 270}, constants=loop, load="closed", length_low=1.0).row
+    mean = row_of(isl=2700, osl=270, constants=loop, load="closed", length_low=1.0)
     assert varied["tpot"] == pytest.approx(mean["tpot"], rel=1e-6)
     assert varied["tokens/s"] == pytest.approx(varied["seq/s"] * 269, rel=1e-6)
 
 
 @pytest.mark.parametrize("changed", [{"nextn": 2, "nextn_accepted": 1.2}, {"prefix": 2000}, {"prefix": 3000}])
 def test_drafts_and_cached_prompts_help(loop: str, changed: dict[str, Any]):
-    plain, helped = (aicjax.estimate(**POINT | more, constants=loop).row for more in ({}, changed))
+    plain, helped = (row_of(constants=loop, **more) for more in ({}, changed))
     assert helped["seq/s"] > plain["seq/s"] and helped["tpot"] < plain["tpot"]
     if "prefix" in changed:
         assert helped["ttft"] < plain["ttft"]
 
 
 def test_smallest_requests(loop: str):
-    single = aicjax.estimate(**POINT | {"batch_size": 1}, constants=loop).row
+    single = row_of(batch_size=1, constants=loop)
     assert single["seq/s"] == pytest.approx(1000 / single["request_latency"])
-    token = aicjax.estimate(**POINT | {"osl": 1}, constants=loop).row
+    token = row_of(osl=1, constants=loop)
     assert token["tpot"] is None and token["seq/s"] == pytest.approx(24000 / token["ttft"])
-    few = aicjax.estimate(**POINT | {"osl": 2}, constants=loop).row
+    few = row_of(osl=2, constants=loop)
     assert few["seq/s"] < 1.02 * token["seq/s"]
 
 
@@ -107,7 +111,7 @@ def test_searches_find_estimates(loop: str):
             assert row[column] == pytest.approx(again[column], rel=1e-4, abs=6e-4), column
         assert row["ttft"] <= 900 and row["tpot"] <= 25
     gain = task.grid_gain
-    assert gain is not None and gain.percent >= 0
+    assert gain is not None and gain.percent is not None and gain.percent >= 0
     names = {move.name for move in task.sensitivities(0)} if task.sensitivities else set()
     assert "loop.prefill_level" in names and "serving.queue_base" not in names
 
@@ -175,7 +179,7 @@ def test_searches_of_replicas_plan_for_the_highest_utilisation(loop: str):
 )
 def test_bad_loads_are_refused(fields: dict[str, Any], argument: str):
     with pytest.raises(InputError) as refused:
-        aicjax.estimate(**POINT | fields)
+        row_of(**fields)
     assert refused.value.argument == argument and "\n" not in str(refused.value)
 
 

@@ -52,12 +52,11 @@ def loop(tmp_path_factory: pytest.TempPathFactory):
 
 
 def point_of(plan: AggPlan) -> AggPoint:
-    return AggPoint(
-        *(np.float32(getattr(plan, name)) if name != "drains" else plan.drains for name in AggPoint._fields)
-    )
+    counts: Any = {name: np.float32(getattr(plan, name)) for name in AggPoint._fields if name != "drains"}
+    return AggPoint(drains=plan.drains, **counts)
 
 
-def parts_of(seed: int) -> StepParts:
+def parts_of(seed: int) -> Any:
     """Latencies of one point; the part of a decode step that prompts share is smaller than either step."""
     shared, prompts, mixed, attention, full = np.random.default_rng(seed).uniform(1, 60, 5)
     rest = 0.6 * shared
