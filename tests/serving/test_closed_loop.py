@@ -106,6 +106,28 @@ def test_after_warm_up_the_loop_without_a_first_wave(mixes: bool):
     assert got.tpot_ms == pytest.approx(run.tpot_ms[kept].mean(), rel=TPOT)
 
 
+@pytest.mark.parametrize("mixes", [False, True])
+@pytest.mark.parametrize(("osl", "prompts"), [(1, 1), (2, 1), (10, 1), (10, 4), (60, 1)])
+def test_prompts_that_outrun_the_steps_wait_as_in_a_simulated_scheduler(osl: int, prompts: int, mixes: bool):
+    clients, random = 64, np.random.default_rng(0)
+    isl = oracle.uniform_lengths(ISL, LEAST_SHARE, clients * 30, random)
+    answers = oracle.uniform_lengths(osl, LEAST_SHARE if osl > 2 else 1.0, clients * 30, random)
+
+    def step_ms(tokens: int, rows: int) -> float:
+        return (DECODE_MS if rows else 0.0) + tokens / (0.9 * ISL)
+
+    run = oracle.closed_loop(oracle.Server(step_ms, mixes, prompts), isl, answers, clients)
+    kept = slice(12 * clients, 28 * clients)
+    ended = np.sort(run.end_ms)
+    work, times = LoopWork(answers.mean(), prompts=prompts), LoopTimes(DECODE_MS, 1.0, 1.0, 1.0)
+    got = estimate(ClosedLoop(clients, math.inf, LEAST_SHARE), work, times, constants(mixes=mixes))
+    rate = 1000 * 16 * clients / (ended[28 * clients] - ended[12 * clients])
+    assert got.seq_per_s == pytest.approx(rate, rel=0.01 if mixes else 0.04)
+    assert np.isnan(got.tpot_ms) or got.tpot_ms == pytest.approx(run.tpot_ms[kept].mean(), rel=0.05)
+    if mixes or osl == 1:
+        assert got.ttft_ms == pytest.approx(run.ttft_ms[kept].mean(), rel=0.02)
+
+
 @pytest.mark.parametrize("held", [8, 24, 48])
 def test_wait_for_reserved_space_is_that_of_a_simulated_scheduler(held: int):
     tokens = int(held * 0.9 * (ISL + CONCURRENCY[64]))
