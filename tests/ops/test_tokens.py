@@ -8,9 +8,10 @@ import jax
 import numpy as np
 
 from aicjax._results import Provenance
+from aicjax.compat import DEFAULT
 from aicjax.constants import load_constants, traced
 from aicjax.hardware import load_system
-from aicjax.ops.database import Database
+from aicjax.ops.database import Database, reading
 from aicjax.ops.query import operator_latency
 from aicjax.ops.records import P2P, AllReduce, Elementwise, Embedding, Gemm, Nccl
 from aicjax.ops.roofline import hardware_arrays
@@ -38,7 +39,7 @@ kernels = {mode: jax.jit(functools.partial(token_times, roofline=mode == "SOL"))
 
 
 def test_rows_equal_single_queries_at_their_own_count():
-    rows, place = bind_tokens(Database(SYSTEM, *WHERE), OPS)
+    rows, place = bind_tokens(Database(SYSTEM, *WHERE, **reading(DEFAULT)), OPS)
     for mode, kernel in kernels.items():
         latency, code = kernel(rows, TOKENS, LAST, hardware_arrays(SYSTEM), CONSTANTS)
         for op in OPS:
