@@ -77,6 +77,7 @@ class DisaggConstants(eqx.Module):
 class LoopConstants(eqx.Module):
     """Numbers of a measured closed loop; meaning, unit and source in the constants file."""
 
+    decode_level: float
     host_ms_per_step: float
     host_ms_per_running_request: float
     host_ms_per_prefill: float
@@ -92,8 +93,10 @@ class LoopConstants(eqx.Module):
     mixes_prefill: float
     kv_answer_share: float
     disagg_decode_level: float
+    disagg_wide_decode_level: float
     disagg_prefill_level: float
     disagg_request_ms: float
+    disagg_steps_waited: float
     disagg_burst_weight: float
     disagg_queue_weight: float
     unknown_waves: float

@@ -73,11 +73,13 @@ class Answers:
 def price(rows: Measurements, pricing: Pricing, constants: str, rules: Rules, stated: Stated | None = None) -> Answers:
     """Answers for measured rows, each by the first attempt that gives all of its columns.
 
+    Rows that no attempt answers as their launch has it are answered as their checkpoint has it.
+
     Args:
         rows: Measured servers.
         pricing: What is asked.
         constants: Name of the empirical numbers under `configs/constants/`, or path of a file of them.
-        rules: How rows are mapped to configurations.
+        rules: How rows are mapped to configurations; recorded labels are priced by the rules of AIConfigurator.
         stated: What launches state of the rows; None for nothing.
 
     Raises:
@@ -90,7 +92,8 @@ def price(rows: Measurements, pricing: Pricing, constants: str, rules: Rules, st
     attempts, reasons = np.full((2, len(rows)), "", object)
     known = np.where(rows.is_agg, rows.agg.known, rows.prefill.known & rows.decode.known)
     reasons[~known] = "workers unknown"
-    for attempt in ATTEMPTS:
+    compat = "reference" if rules == "labels" else "default"
+    for attempt in (plain._replace(compat=compat) for plain in ATTEMPTS):
         for model in np.unique(models):
             at = np.flatnonzero(known & (attempts == "") & (models == model))
             if not at.size:
@@ -101,6 +104,12 @@ def price(rows: Measurements, pricing: Pricing, constants: str, rules: Rules, st
             attempts[at[complete]], reasons[at[complete]] = attempt.label, ""
             for name, values in found.items():
                 columns[name][at] = values
+    unanswered = np.flatnonzero(known & (attempts == ""))
+    if stated is not None and unanswered.size:
+        again = price(rows.take(unanswered), pricing, constants, rules)
+        attempts[unanswered], reasons[unanswered] = again.attempt, again.reason
+        for name, values in again.columns.items():
+            columns[name][unanswered] = values
     return Answers(columns, attempts.astype(str), reasons.astype(str))
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from aicjax._results import DataError
 from aicjax.calibrate.mapping import mapping_file
-from aicjax.calibrate.measurements import Floats, Measurements
+from aicjax.calibrate.measurements import Floats, Measurements, Strings
 
-_CONDITIONS = ("harness", "source", "backend")
-_BASES = ("published", "assumed")
+_CONDITIONS = ("harness", "source", "backend", "lengths")
+_BASES = ("published", "assumed", "measurements")
 
 
 class LoadShapes(NamedTuple):
@@ -34,11 +34,11 @@ class LoadRule:
     """The shape of the loads that meet all conditions.
 
     Attributes:
-        when: Allowed values by condition: columns of the rows.
+        when: Allowed values by condition: columns of the rows, or `lengths`, `powers_of_two` or `others`.
         waves: Requests measured, relative to the concurrency; None where nobody says.
         least_share: Least length relative to the nominal one.
         mean_share: Mean length relative to the nominal one.
-        basis: `published`, or `assumed` where the load is not.
+        basis: `published`; `assumed` where the load is not; `measurements` where it was concluded from the times.
         why: What is known of it.
     """
 
@@ -74,7 +74,7 @@ def load_shapes(rows: Measurements) -> LoadShapes:
     for rule in load_rules():
         chosen = pending.copy()
         for name, allowed in rule.when.items():
-            chosen &= np.isin(getattr(rows, name), allowed)
+            chosen &= np.isin(_lengths(rows) if name == "lengths" else getattr(rows, name), allowed)
         shapes.waves[chosen] = rule.waves or 0.0
         shapes.least_share[chosen] = rule.least_share
         shapes.mean_share[chosen] = rule.mean_share
@@ -82,3 +82,7 @@ def load_shapes(rows: Measurements) -> LoadShapes:
     if pending.any():
         raise DataError(f"mapping.yaml: no load matches row {rows.row[pending][0]}")
     return shapes
+
+
+def _lengths(rows: Measurements) -> Strings:
+    return np.where((rows.isl & (rows.isl - 1)) == 0, "powers_of_two", "others")

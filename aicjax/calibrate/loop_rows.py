@@ -91,7 +91,7 @@ def _agg_row(row: StepTimes, constants: LoopConstants) -> tuple[Float[Array, ""]
 
 
 def _disagg_row(row: StepTimes, constants: LoopConstants) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    work = DisaggLoopWork(row.osl, row.layers, row.prefill_ranks, row.ranks, slots=row.slots)
+    work = DisaggLoopWork(row.osl, row.layers, row.prefill_ranks, row.ranks, slots=row.slots, wide=row.wide)
 
     def decode_ms(batch: Float[Array, ""]) -> Float[Array, ""]:
         return jnp.interp(batch, row.batches, row.decode_ms)

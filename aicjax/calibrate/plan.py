@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,12 @@ class Attempt(NamedTuple):
     Attributes:
         database_mode: How operators without measurements are answered.
         expert_spread: Where exchanges of experts over many GPUs are taken.
+        compat: Whose rules: `default`, or `reference` for those of AIConfigurator.
     """
 
     database_mode: DatabaseMode
     expert_spread: Spread
+    compat: Literal["default", "reference"] = "default"
 
     @property
     def label(self) -> str:
@@ -138,6 +140,7 @@ def _request(
         mode="agg",
         database_mode=attempt.database_mode,
         constants=constants,
+        compat=attempt.compat,
         attention_backend=configuration.attention_backend,
         **stated,
     )

@@ -23,6 +23,7 @@ from aicjax.serving.load import Load
 
 GRID = 23  # batches from 1 to the row's own, a factor of the root of 2 apart at most: up to 2,048 requests of a rank
 SHARED_PROMPTS = np.array([1, 2, 4, 8, 16, 32])
+WIDE_EXPERTS = 16  # GPUs
 NO_LIMIT = 1e12  # tokens
 
 
@@ -37,6 +38,7 @@ class StepTimes(NamedTuple):
         layers: Decoder layers.
         ranks: Attention ranks that decode.
         prefill_ranks: Attention ranks that prefill; 0 for in-flight batching.
+        wide: 1 where experts of a decode worker span `WIDE_EXPERTS` GPUs or more.
         slots: Requests that a decode rank runs at once at most; infinite where nothing limits them.
         prompts: Prompts that a step takes; 0 where unknown.
         receive_steps: Decode steps from one look at the queue of arrivals to the next.
@@ -58,6 +60,7 @@ class StepTimes(NamedTuple):
     layers: Array
     ranks: Array
     prefill_ranks: Array
+    wide: Array
     slots: Array
     prompts: Array
     receive_steps: Array
@@ -116,11 +119,9 @@ def step_table(rows: Measurements, constants: str = "reference", rules: Rules = 
     """
     shapes, facts = load_shapes(rows), launch_facts(rows)
     rows = launched(rows, facts) if rules != "labels" else rows
-    mean = dataclasses.replace(
-        rows, row=np.arange(len(rows)), isl=_tokens(rows.isl, shapes), osl=_tokens(rows.osl, shapes)
-    )
+    mean = dataclasses.replace(rows, isl=_tokens(rows.isl, shapes), osl=_tokens(rows.osl, shapes))
     stated = Stated(facts.kv_cache, facts.attention_kernel) if rules != "labels" else None
-    found = price(mean, _Kernels(facts), constants, rules, stated)
+    found = price(mean, _Kernels(), constants, rules, stated)
     loop = _Loop.of(rows)
     times = StepTimes(
         isl=rows.isl * shapes.mean_share,
@@ -130,6 +131,7 @@ def step_table(rows: Measurements, constants: str = "reference", rules: Rules = 
         least_share=shapes.least_share,
         ranks=loop.ranks.astype(float),
         prefill_ranks=np.where(rows.is_agg, 0.0, rows.prefill.dp * rows.prefill.count),
+        wide=(rows.decode.moe_ep >= WIDE_EXPERTS).astype(float),
         batches=loop.batches.astype(float),
         slots=np.where(rows.is_agg, np.inf, facts.slots),
         prompts=np.where(facts.published, facts.prompts_per_step, 0.0),
@@ -172,7 +174,6 @@ class _WorkerRows(NamedTuple):
         layout: Which layout of the worker each runs [row].
         worker: The worker.
         of: The rows.
-        facts: How they were started.
         prompt: Places whose sum is a prompt in a step of its own [row]; none for a decode worker.
         prompts: Places of several prompts, all but attention [row, shared].
         decode: Places whose sum is a decode step [row, GRID]; none for a prefill worker.
@@ -183,7 +184,6 @@ class _WorkerRows(NamedTuple):
     layout: Ints
     worker: Worker
     of: Measurements
-    facts: LaunchFacts
     prompt: tuple[Places, ...]
     prompts: tuple[Places, ...]
     decode: tuple[Places, ...]
@@ -191,10 +191,7 @@ class _WorkerRows(NamedTuple):
 
 
 class _Kernels:
-    """The pricing of step times; numbers of rows are their positions in the facts."""
-
-    def __init__(self, facts: LaunchFacts) -> None:
-        self._facts = facts
+    """The pricing of step times."""
 
     @property
     def columns(self) -> Mapping[str, tuple[int, ...]]:
@@ -206,7 +203,6 @@ class _Kernels:
     def plan(self, rows: Measurements, of: RoleWorker, coordinates: Coordinates) -> Iterator[_WorkerRows]:
         """One batch for all loads of a worker."""
         at = rows.take(of.rows)
-        facts = self._facts._make(values[at.row] for values in self._facts)
         isl, batches = at.isl[:, None], _Loop.of(at).batches
         kv_len = np.array([Load(int(i), int(o)).mid_kv_len for i, o in zip(at.isl, at.osl, strict=True)])[:, None]
         prompt, prompts, decode, mixed = (), (), (), ()
@@ -218,7 +214,7 @@ class _Kernels:
             decode = coordinates.generation_rest(batches), *(places(batches, kv_len) for places in lengthwise)
         if of.role == "agg":
             mixed = (coordinates.context_rest(1, isl + batches, 0),)
-        yield _WorkerRows(of.rows, of.layout, of.worker, at, facts, prompt, prompts, decode, mixed)
+        yield _WorkerRows(of.rows, of.layout, of.worker, at, prompt, prompts, decode, mixed)
 
     def fill(self, batch: _WorkerRows, curves: StepCurves, configs: Sequence[int], answers: dict[str, Floats]) -> None:
         """Writes the times of one worker's rows."""
@@ -252,16 +248,10 @@ def _kv_tokens(batch: _WorkerRows) -> Floats:
 
     A server that ran had room for a request: where the memory model denies it, the model is wrong, and says nothing.
     """
-    memory, at, facts = batch.worker.memory, batch.of, batch.facts
-    step_tokens = np.where(np.isfinite(facts.step_tokens), facts.step_tokens, at.isl)
-    own = batch.layout, np.arange(len(at))
-    shape = len(memory.parallels), len(at)
-    room = np.empty(len(at))
-    for share in np.unique(facts.memory_share):  # NaN is the engine's own
-        same = np.isnan(facts.memory_share) if np.isnan(share) else facts.memory_share == share
-        stated = None if np.isnan(share) else float(share)
-        split = memory.inflight(at.agg.batch, at.isl, at.osl, step_tokens, kv_fraction=stated)
-        room[same] = np.broadcast_to(split.kv_budget_bytes, shape)[own][same]
+    memory, at = batch.worker.memory, batch.of
+    split = memory.inflight(at.agg.batch, at.isl, at.osl, at.isl)
+    own, shape = (batch.layout, np.arange(len(at))), (len(memory.parallels), len(at))
+    room = np.broadcast_to(split.kv_budget_bytes, shape)[own]
     request = np.broadcast_to(memory.kv_curve.bytes(at.isl + at.osl), shape)[own]
     return np.where(room >= request, room / request * (at.isl + at.osl), NO_LIMIT)
 

@@ -225,7 +225,7 @@ def with_host_time(times: LoopTimes, running: AnyScalar, work: LoopWork, constan
     prefill_ms = constants.host_ms_per_prefill + constants.host_ms_per_prefill_layer * work.layers
     level, sharing = constants.prefill_level, jnp.clip(jnp.asarray(work.prompts), 1.0, running)
     return LoopTimes(
-        decode_ms=times.decode_ms + step_ms,
+        decode_ms=constants.decode_level * times.decode_ms + step_ms,
         increment_ms=level * times.increment_ms + prefill_ms,
         prefill_ms=level * times.prefill_ms + prefill_ms,
         shared_prefill_ms=level * times.shared_prefill_ms + prefill_ms / sharing,

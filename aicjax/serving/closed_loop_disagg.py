@@ -30,6 +30,7 @@ class DisaggLoopWork(NamedTuple):
         prefill_ranks, decode_ranks: Workers times attention ranks of a worker.
         handover_ms: Time in which a decode worker gets the KV cache of a prompt.
         slots: Requests that a decode rank runs at once; the others wait before their first token is seen.
+        wide: 1 where experts of a decode worker span many GPUs, else 0.
     """
 
     osl: AnyScalar
@@ -38,6 +39,7 @@ class DisaggLoopWork(NamedTuple):
     decode_ranks: AnyScalar = 1.0
     handover_ms: AnyScalar = 0.0
     slots: AnyScalar = math.inf
+    wide: AnyScalar = 0.0
 
 
 class DisaggLoopEstimate(NamedTuple):
@@ -76,9 +78,9 @@ def disagg_loop_estimate(
     With c requests a prefill rank, prefills of p, Z from the first token to the next request, W waves:
 
         rho  = c p / (Z + p + wait)        wait = queue (c - 1) / c rho / (1 - rho) p
-        b    = rho / p (O - 1) s(b) prefill_ranks / decode_ranks,      Z = request + handover + (O - 1) s(b)
+        b    = rho / p (O - 1) s(b) prefill_ranks / decode_ranks,      Z = request + handover + (O - 1 + steps) s(b)
         tpot = s(b)
-        ttft = request + handover + p + (1 - 1/W) wait + burst / W (c - 1) / 2 p
+        ttft = request + handover + steps s(b) + p + (1 - 1/W) wait + burst / W (c - 1) / 2 p
                or, where all clients do not fit the decode ranks, (clients / (slots decode_ranks) - 1) (O - 1) s(slots)
 
     Args:
@@ -95,12 +97,15 @@ def disagg_loop_estimate(
     host_ms = constants.host_ms_per_prefill + constants.host_ms_per_prefill_layer * work.layers
     prompt_ms = jnp.asarray(constants.disagg_prefill_level * constants.prefill_level * prefill_ms + host_ms)
 
+    level = constants.disagg_decode_level * constants.disagg_wide_decode_level ** jnp.asarray(work.wide)
+
     def step_ms(batch: Float[Array, ""]) -> Float[Array, ""]:
         host = constants.host_ms_per_step + constants.host_ms_per_running_request * batch
-        return constants.disagg_decode_level * jnp.asarray(decode_ms(jnp.maximum(batch, 1.0)) + host)
+        return level * jnp.asarray(constants.decode_level * decode_ms(jnp.maximum(batch, 1.0)) + host)
 
     def queued(batch: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        away_ms = follow_up * step_ms(batch) + work.handover_ms + constants.disagg_request_ms
+        steps = follow_up + constants.disagg_steps_waited
+        away_ms = steps * step_ms(batch) + work.handover_ms + constants.disagg_request_ms
         return _prefill_queue(asked, away_ms / prompt_ms, constants.disagg_queue_weight)
 
     def batch_after(batch: Float[Array, ""]) -> Float[Array, ""]:
@@ -114,7 +119,8 @@ def disagg_loop_estimate(
     burst_ms = constants.disagg_burst_weight * (asked - 1.0) / 2.0 * prompt_ms
     queue_ms = (1.0 - first_wave) * wait_ms + first_wave * burst_ms
     crowd = concurrency / work.decode_ranks / jnp.maximum(work.slots, 1.0) - 1.0
-    served_ms = jnp.asarray(constants.disagg_request_ms + work.handover_ms + prompt_ms + queue_ms)
+    seen_ms = constants.disagg_request_ms + work.handover_ms + constants.disagg_steps_waited * tpot_ms
+    served_ms = jnp.asarray(seen_ms + prompt_ms + queue_ms)
     ttft_ms = jnp.maximum(served_ms, crowd * follow_up * tpot_ms)
 
     ttft_ms, tpot_ms = constants.ttft_level * ttft_ms, constants.tpot_level * tpot_ms

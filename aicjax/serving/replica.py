@@ -55,7 +55,8 @@ def worker_cost(constants: Constants, role: Literal["prefill", "decode"], layers
         host_ms = loop.host_ms_per_prefill + loop.host_ms_per_prefill_layer * layers
         return WorkerCost(correction * level, correction * host_ms)
     level = correction * loop.disagg_decode_level * loop.tpot_level
-    return WorkerCost(level, level * loop.host_ms_per_step, level * loop.host_ms_per_running_request)
+    host_ms = loop.host_ms_per_step, loop.host_ms_per_running_request
+    return WorkerCost(level * loop.decode_level, *(level * part for part in host_ms))
 
 
 def replica_constants(constants: Constants, wait: Any = None) -> DisaggConstants:

@@ -53,6 +53,7 @@ def table(rows: Measurements) -> StepTable:
         layers=np.full(count, 40.0),
         ranks=ranks.astype(float),
         prefill_ranks=np.where(rows.is_agg, 0.0, np.maximum(rows.prefill.dp * rows.prefill.count, 1)),
+        wide=(np.arange(count) % 2).astype(float),
         slots=np.full(count, np.inf),
         prompts=np.zeros(count),
         receive_steps=np.ones(count),
