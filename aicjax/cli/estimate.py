@@ -155,7 +155,31 @@ def command(
         str | None, _encoder("batch-size", "Requests that an encode worker takes together.")
     ] = None,
     encoder_num_workers: Annotated[str | None, _encoder("num-workers", "Encode workers.")] = None,
-    load: options.LoadShape = None,
+    load: Annotated[
+        str | None,
+        flag(
+            "--load",
+            panel=_WORKLOAD,
+            default="steady",
+            metavar="steady|closed|open",
+            text="Requests in flight: a number without end, a run that sends all of them at once at first, or as many "
+            "as a rate makes (agg).",
+        ),
+    ] = None,
+    request_rate: Annotated[
+        str | None,
+        flag("--request-rate", panel=_WORKLOAD, metavar="REQ/S", text="Requests that arrive per second (--load open)."),
+    ] = None,
+    arrivals: Annotated[
+        str | None,
+        flag(
+            "--arrivals",
+            panel=_WORKLOAD,
+            default="poisson",
+            metavar="poisson|even",
+            text="Whether they arrive at random or evenly spaced (--load open).",
+        ),
+    ] = None,
     waves: options.Waves = None,
     length_low: options.LengthLow = None,
     nextn: options.Nextn = None,

@@ -16,6 +16,7 @@ from aicjax.explore.disagg_sweep import disagg_frame, worker_table
 from aicjax.explore.encode_pool import EncodePool, encode_pool
 from aicjax.explore.frame import Frame
 from aicjax.explore.grid import load_grid
+from aicjax.explore.open_point import OpenLoad, open_point
 from aicjax.explore.replicas import Replicas, one_replica
 from aicjax.explore.request import EstimateRequest
 from aicjax.explore.result import MemoryUse, Sensitivity, StepTimes
@@ -37,7 +38,8 @@ class EstimateResult:
         steps: Time of every operator of the steps behind the estimate.
         warnings: What to know about the estimate.
         sensitivities: Which assumptions move it, most first; None where that is not modelled: for attention and
-            feed-forward apart, and for requests with images.
+            feed-forward apart, for requests with images and for open loads.
+        open_load: What becomes of a stated rate; None unless the load is open.
     """
 
     request: EstimateRequest
@@ -47,6 +49,7 @@ class EstimateResult:
     steps: tuple[StepTimes, ...]
     warnings: tuple[str, ...]
     sensitivities: Callable[[], tuple[Sensitivity, ...]] | None = None
+    open_load: OpenLoad | None = None
 
     @property
     def provenance(self) -> Provenance:
@@ -80,6 +83,9 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
     request = EstimateRequest(**fields) if request is None else request
     if request.mode == "disagg":
         return _disagg(request)
+    if request.load == "open":
+        part, load = open_point(request)
+        return dataclasses.replace(_result(request, [part], part.frame), open_load=load)
     if request.mode == "afd":
         return EstimateResult(request, **afd_point(request)._asdict())
     part = agg_point(request) if request.mode == "agg" else static_point(request, *STATIC[request.mode])

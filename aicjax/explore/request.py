@@ -12,7 +12,7 @@ from aicjax.explore.afd_fields import AfdFields, AfdSearchFields
 from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.grid import DEFAULT, REFERENCE
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
-from aicjax.explore.load_fields import LoadFields
+from aicjax.explore.load_fields import LoadFields, OpenLoadFields
 from aicjax.explore.request_errors import input_error
 from aicjax.ops.database import transfer_kinds
 
@@ -245,13 +245,13 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
         return {axis: values for axis, values in stated.items() if values is not None}
 
 
-class EstimateRequest(_Request, EncodePointFields, AfdFields):
+class EstimateRequest(_Request, OpenLoadFields, EncodePointFields, AfdFields):
     """One serving point.
 
     Attributes:
         mode: `agg`, `disagg`, `afd` (attention and feed-forward apart), `static` (both phases of one batch),
             `static_ctx` or `static_gen`.
-        batch_size: Requests in flight of one attention rank.
+        batch_size: Requests in flight of one attention rank; the most of them under an open load.
         ctx_tokens: Prompt tokens of a mixed step; None is `isl`.
         stride: Decode steps priced by one evaluation, in the static modes.
         tp_size, pp_size, attention_dp_size, moe_tp_size, moe_ep_size: Layout; a missing expert size is inferred.
@@ -301,6 +301,9 @@ class EstimateRequest(_Request, EncodePointFields, AfdFields):
                     raise InputError(name, None, "given when mode = disagg")
         if self.load == "closed" and self.mode not in ("agg", "disagg"):
             raise InputError("load", "closed", f"steady when mode = {self.mode}")
+        if self.load == "open" and (self.mode != "agg" or self.has_images):
+            case = "requests have images" if self.mode == "agg" else f"mode = {self.mode}"
+            raise InputError("load", "open", f"steady when {case}")
         if self.mode == "afd":
             self.check_afd(self.osl)
             if self.has_images:

@@ -250,8 +250,8 @@ def _constants(
 ) -> Constants:
     """Empirical numbers of the engine, with what the request states of disaggregated serving."""
     constants = load_constants(backend, request.constants_name, model=request.model_path, system=system.name)
-    if request.load == "closed" and constants.formulas != "closed_loop":
-        known = f"steady with constants {request.constants_name}, whose formulas know no first wave"
+    if request.load != "steady" and constants.formulas != "closed_loop":
+        known = f"steady with constants {request.constants_name}, whose formulas know no other load"
         raise InputError("load", request.load, known)
     stated = request.corrections if isinstance(request, SearchRequest) else {}
     if request.kv_transfer_gb_per_s is not None:

@@ -65,7 +65,7 @@ def agg_point(request: EstimateRequest) -> WorkerPoint:
         NoFeasible: The worker does not fit.
         MissingData: An operator has no answer.
     """
-    target = _worker(request, "agg")
+    target = point_worker(request, "agg")
     load, batch = target.deployment.load, request.batch_size
     ctx_tokens = request.ctx_tokens or request.isl
     room = max(batch - 1, 1) * load.isl
@@ -104,7 +104,7 @@ def static_point(
         decimals: Decimals that numbers are rounded to; None keeps them whole.
         kv_is_fatal: Whether a KV cache over its share is refused.
     """
-    target = _worker(request, role)
+    target = point_worker(request, role)
     load, cost = target.deployment.load, KERNELS_ALONE
     if request.mode == "disagg" and role != "agg":
         cost = target.deployment.cost(role)
@@ -132,7 +132,7 @@ def static_point(
     return _estimated(target, frame, memory, steps, moves, kv_is_fatal=kv_is_fatal)
 
 
-def _worker(request: EstimateRequest, role: Role) -> Worker:
+def point_worker(request: EstimateRequest, role: Role) -> Worker:
     """The worker of a role in the one layout asked for."""
     deployment = deploy(request, role, request.backend)
     layout = _layout(request, role, deployment.model)

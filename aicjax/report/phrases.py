@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of an answer in a few words: a worker, its memory, where the time of a step comes from."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aicjax._results import Provenance
 from aicjax.explore.result import MemoryUse, StepTimes
 from aicjax.report.rows import Worker
+
+if TYPE_CHECKING:
+    from aicjax.explore.open_point import OpenLoad
 
 
 def model(request: Any) -> str:
@@ -46,3 +49,13 @@ def sources(step: StepTimes) -> str:
     parts = {int(code): float(latency_ms[codes == code].sum() / step.total_ms) for code in np.unique(codes)}
     order = sorted(parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{share:.1%} {Provenance(code).name.lower()}" for code, share in order if share > 0)
+
+
+def open_load(load: "OpenLoad") -> str:
+    """What becomes of a stated rate."""
+    most = f"at most {load.largest_stable_rate:.4g} req/s, by {load.reason}"
+    asked = f"open load of {load.request_rate:g} req/s ({load.arrivals}): {load.verdict}"
+    if load.batch is None:
+        return f"{asked}; {most}"
+    waits = f"waits {load.queue_wait_ms:.1f} ms for a step and {load.space_wait_ms:.1f} ms for a place"
+    return f"{asked} at {load.utilization:.0%} of {most}; batch {load.batch:.2f} of {load.batch_limit}, {waits}"

@@ -41,7 +41,7 @@ def print_point(
         explain: Whether to say which assumptions move the estimate.
         interval: Whether to give the ranges of figures, where the constants in force have them.
     """
-    known = ranges.of_point(result.request, result.row, result.steps) if interval else None
+    known = ranges.of_point(result.request, result.row, result.steps) if interval and result.open_load is None else None
     if as_json:
         moves = {"sensitivities": sensitivity.as_dicts(_moves(result))} if explain else {}
         sure = {"ranges": None if known is None else dataclasses.asdict(known)}
@@ -71,6 +71,7 @@ def as_dict(result: "EstimateResult") -> dict[str, Any]:
         "steps": [step_dict(step) for step in result.steps],
         "provenance": result.provenance.name.lower(),
         "warnings": list(result.warnings),
+        "open_load": None if result.open_load is None else dataclasses.asdict(result.open_load),
     }
 
 
@@ -89,6 +90,8 @@ def _summary(result: "EstimateResult", console: Console) -> None:
         if value is not None and (value or name not in _WHERE_NOT_ZERO):
             table.add_row(label, f"{value:,.3f} {unit}" if unit else f"{value:g}")
     console.print(table)
+    if result.open_load is not None:
+        print_lines(console, [phrases.open_load(result.open_load)])
     print_lines(console, (f"warning: {warning}" for warning in result.warnings))
 
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,8 +16,7 @@ from aicjax._units import MS_PER_S
 from aicjax.constants import LoopConstants
 from aicjax.serving.agg import AnyScalar
 from aicjax.serving.closed_loop import ClosedLoop
-
-_HALVINGS = 40  # of the interval that holds the batch: beyond float32
+from aicjax.serving.fixed_point import fixed_point
 
 
 class DisaggLoopWork(NamedTuple):
@@ -112,7 +110,7 @@ def disagg_loop_estimate(
         per_ms = queued(batch)[0] / prompt_ms * ranks
         return per_ms * follow_up * step_ms(batch) / work.decode_ranks
 
-    running = jnp.minimum(_fixed_point(batch_after, concurrency / work.decode_ranks), jnp.maximum(work.slots, 1.0))
+    running = jnp.minimum(fixed_point(batch_after, concurrency / work.decode_ranks), jnp.maximum(work.slots, 1.0))
     tpot_ms, (busy, waited) = step_ms(running), queued(running)
     wait_ms = waited * prompt_ms
     first_wave = 1.0 / jnp.asarray(loop.waves)
@@ -161,23 +159,3 @@ def _prefill_queue(
     idle = jnp.where(crowded, root, root - surplus)
     wait = jnp.where(crowded, (root + surplus) / 2.0, 2.0 * queue * (cycle - queue) / idle)
     return busy, busy * wait
-
-
-def _fixed_point(after: Callable[[Float[Array, ""]], Float[Array, ""]], most: Float[Array, ""]) -> Float[Array, ""]:
-    """The x in [0, most] with after(x) = x, by halving; its gradient by the implicit function theorem.
-
-    Args:
-        after: From at least 0 at 0 to at most `most` at `most`.
-        most: Upper bound.
-    """
-
-    def halve(_: int, ends: tuple[Float[Array, ""], Float[Array, ""]]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        low, high = ends
-        middle = (low + high) / 2.0
-        above = after(middle) > middle
-        return jnp.where(above, middle, low), jnp.where(above, high, middle)
-
-    low, high = jax.lax.fori_loop(0, _HALVINGS, halve, (jnp.zeros_like(most), most))
-    found = jax.lax.stop_gradient((low + high) / 2.0)
-    _, slope = jax.jvp(after, (found,), (jnp.ones_like(found),))
-    return found + (after(found) - found) / (1.0 - jax.lax.stop_gradient(slope))

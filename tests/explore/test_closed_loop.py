@@ -166,7 +166,7 @@ def test_searches_of_replicas_plan_for_the_highest_utilisation(loop: str):
 @pytest.mark.parametrize(
     ("fields", "argument"),
     [
-        ({"load": "open"}, "load"),
+        ({"load": "open"}, "request_rate"),
         ({"load": "closed", "constants": "reference"}, "load"),
         ({"load": "closed", "compat": "reference"}, "load"),
         ({"waves": 3}, "waves"),

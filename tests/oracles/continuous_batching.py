@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Continuous batching step by step: one server, first come first served, in a closed loop.
+"""Continuous batching step by step: one server, first come first served, in a closed loop or an open one.
 
 Every step is simulated: which prompts it takes, what KV blocks they need, how long it lasts, who finishes. Written from
 the rules of the schedulers, without the formulas that it judges.
@@ -63,11 +63,35 @@ def closed_loop(
         concurrency: Requests in flight.
         client_ms: From the end of an answer to the arrival of the next request.
     """
+    sent_ms = np.zeros(len(isl))
+    return _serve(server, isl, osl, sent_ms, min(concurrency, len(isl)), client_ms)
+
+
+def open_loop(server: Server, isl: NDArray[np.int64], osl: NDArray[np.int64], sent_ms: NDArray[np.float64]) -> Served:
+    """All requests of an open load.
+
+    Args:
+        server: The server.
+        isl, osl: Lengths of the requests.
+        sent_ms: When each of them arrives, in order.
+    """
+    return _serve(server, isl, osl, sent_ms, len(isl), 0.0)
+
+
+def _serve(
+    server: Server,
+    isl: NDArray[np.int64],
+    osl: NDArray[np.int64],
+    sent_ms: NDArray[np.float64],
+    sent: int,
+    client_ms: float,
+) -> Served:
+    """The first `sent` requests at their times, and one more whenever one ends."""
     count = len(isl)
-    sent_ms, first_ms, end_ms = np.zeros(count), np.full(count, np.nan), np.full(count, np.nan)
+    first_ms, end_ms = np.full(count, np.nan), np.full(count, np.nan)
     made, filled = np.zeros(count, np.int64), np.zeros(count, np.int64)  # output tokens, KV tokens
-    arrivals = [(0.0, i) for i in range(min(concurrency, count))]
-    sent, now = len(arrivals), 0.0
+    arrivals = [(float(sent_ms[i]), i) for i in range(sent)]
+    now = 0.0
     queue: deque[int] = deque()
     prompts: list[int] = []  # admitted, not yet prefilled
     rows: list[int] = []  # decoding, in the order admitted
