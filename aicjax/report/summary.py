@@ -101,7 +101,7 @@ def corrections(task: TaskResult) -> list[str]:
     if factors is None:
         return []
     rates = f"{factors['prefill_degradation']:g} of prefill and {factors['decode_degradation']:g} of decode capacity"
-    return [f"  workers matched at {rates}; TTFT {factors['ttft_correction']:g} times the prefill"]
+    return [f"  workers matched at {rates}; TTFT {factors['ttft_correction']:.3g} times the prefill"]
 
 
 def reasons(explanation: Explanation) -> list[str]:
