@@ -15,6 +15,7 @@ import numpy as np
 import optimistix
 from jaxtyping import Array, Float
 
+from aicjax._results import DataError
 from aicjax.calibrate.interval import constants_covariance
 from aicjax.calibrate.loop_rows import agg_times, disagg_times
 from aicjax.calibrate.measurements import Flags, Floats, Ints, Measurements
@@ -98,9 +99,18 @@ class EngineFit(NamedTuple):
     problem: Problem
 
     def solve(self, weights: Weights, start: Floats | None = None) -> Floats:
-        """The most probable numbers of unit prior [parameter]."""
+        """The most probable numbers of unit prior [parameter].
+
+        Raises:
+            DataError: The loss has no gradient there.
+        """
         first = np.zeros(len(self.setting.parameters)) if start is None else start
-        return np.asarray(_solve(self.setting, jnp.asarray(first, float), (*self[1:], weights)), np.float64)
+        found = np.asarray(_solve(self.setting, jnp.asarray(first, float), (*self[1:], weights)), np.float64)
+        if not np.isfinite(self.loss_and_gradient(found, weights)[1]).all():
+            raise DataError(
+                f"{BACKENDS[self.engine]}: a row has lengths, a load or times for which nothing can be fitted"
+            )
+        return found
 
     def log_errors(self, at: Floats) -> tuple[Floats, Floats]:
         """ln(predicted / measured) of TTFT and of TPOT [row]."""

@@ -17,6 +17,7 @@ from aicjax._units import MS_PER_S
 from aicjax.constants import LoopConstants
 from aicjax.serving.agg import AnyScalar
 
+_FEWEST = 1e-6  # prompts per step that count as none
 _PEAK = 2 * math.sqrt(math.pi)  # of the mean density of a normal variable with itself: 1 / (_PEAK deviation)
 
 
@@ -182,7 +183,7 @@ def closed_loop_estimate(
     tpot_ms = times.decode_ms + weight * met * added_ms
 
     chance = constants.collision_weight * _concentration(loop, running / prompts / osl) / osl
-    held_steps, window = _held_back(ended, work)
+    held_steps, window = _held_back(chance * beside, work)
     beyond = constants.collisions_per_request * beside
     met_in_step, together = chance * beside + beyond, chance * beside * window + beyond
     group_ms = _group_ms(1.0 + together, added_ms, times, prompts, constants, company)
@@ -246,7 +247,7 @@ def _held_back(ended: FloatScalar, work: LoopWork) -> tuple[Float[Array, ""], Fl
         ended: Prompts that come per step.
         work: How prompts are held back.
     """
-    needed = (work.gather_prompts - 1.0) / jnp.maximum(ended, jnp.finfo(jnp.result_type(float)).tiny)
+    needed = (work.gather_prompts - 1.0) / jnp.maximum(ended, _FEWEST)
     gathered = jnp.minimum(work.gather_steps, jnp.maximum(needed, 0.0))
     come = gathered * ended
     held = (work.receive_steps - 1.0) / 2.0 + gathered * (1.0 + come / 2.0) / (1.0 + come)
