@@ -146,7 +146,7 @@ class Compat:
 DEFAULT = Compat()
 REFERENCE = Compat(**{switch.name: True for switch in dataclasses.fields(Compat)})
 BY_NAME = {"default": DEFAULT, "reference": REFERENCE}
-DEFAULT_CONSTANTS = "reference"  # empirical constants where nothing else is stated
+DEFAULT_CONSTANTS = "silicon"  # empirical constants where nothing else is stated
 REFERENCE_CONSTANTS = "reference"  # where AIConfigurator is followed
 
 

@@ -31,6 +31,7 @@ from aicjax._results import AicjaxError
 from aicjax.calibrate.mapping import BASES
 from aicjax.calibrate.measurements import Floats, Measurements, peer_times, read_measurements
 from aicjax.cli.device import prepare
+from aicjax.compat import DEFAULT_CONSTANTS
 
 if TYPE_CHECKING:
     from aicjax.calibrate.anchor import Corrected
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Scores and prints; returns the exit code."""
     parser = argparse.ArgumentParser("benchmarks.silicon", description="Scores predictions against measured servers.")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--constants", default="reference", help="name under configs/constants/")
+    parser.add_argument("--constants", default=DEFAULT_CONSTANTS, help="name under configs/constants/, or a file")
     parser.add_argument("--rules", choices=tuple(BASES), default="checkpoint", help="how rows become configurations")
     parser.add_argument("--anchored", action="store_true", help="scale each curve by one measured point")
     parser.add_argument("--peer", type=Path, help="stored predictions of AIConfigurator, joined by row")
