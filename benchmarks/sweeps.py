@@ -101,8 +101,8 @@ def measure(spec: SweepSpec, clock: CompileClock, repeats: int) -> tuple[SweepRe
 
 
 def kind(name: str) -> SweepSpec:
-    """The sweep of one model of a kind (a key of `KINDS`) on one system, with every backend."""
-    return SweepSpec(**{**AXES, **WORKLOADS, "models": [KINDS[name]], "systems": SYSTEMS[:1]})
+    """The sweep of one model of a kind (a key of `KINDS`), on every system, with every backend."""
+    return SweepSpec(**{**AXES, **WORKLOADS, **ALL, "models": [KINDS[name]]})
 
 
 def checked(found: SweepResult) -> dict[str, int]:

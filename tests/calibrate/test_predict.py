@@ -56,7 +56,7 @@ def test_rows_without_an_answer_say_why(sample):
 
 
 def test_benchmark_scores_a_file(capsys):
-    arguments = [str(SAMPLE), "--rules", "labels", "--peer", str(SAMPLE)]
+    arguments = [str(SAMPLE), "--rules", "labels", "--constants", "reference", "--peer", str(SAMPLE)]
     assert silicon.main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["coverage"], found["interval_coverage"]) == (1.0, None)
