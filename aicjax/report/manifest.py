@@ -46,9 +46,13 @@ def data_hashes(constants: str, grid: str) -> dict[str, str | None]:
 
 
 def _constants_files(name: str) -> list[Path]:
-    """The file of constants, then that of the set it builds on, and so on."""
-    path = _paths.constants_file(name)
-    base = yaml.safe_load(path.read_text(encoding="utf-8")).get("base")
+    """The file of constants, then that of the set it builds on, and so on; a missing one is listed too."""
+    try:
+        path = _paths.constants_file(name)
+    except InputError:
+        return [Path(name)]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    base = yaml.load(path.read_text(encoding="utf-8"), Loader=loader).get("base")
     return [path, *(_constants_files(base) if base is not None else [])]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from aicjax import _paths
 from aicjax._results import InputError
+from aicjax.compat import DEFAULT_CONSTANTS
 from aicjax.explore.request import SearchRequest
 from aicjax.report import manifest
 from tests.report.results import result
@@ -22,7 +23,8 @@ def _written(tmp_path: Path, **changes: object) -> Path:
 
 def test_request_comes_back_with_the_version_that_was_used(tmp_path: Path):
     inputs = manifest.read_inputs(_written(tmp_path))
-    assert SearchRequest(**inputs) == result(backend_version="1.0", grid="full").request
+    used = {"backend_version": "1.0", "grid": "full", "constants": DEFAULT_CONSTANTS}
+    assert SearchRequest(**inputs) == result(**used).request
 
 
 def test_a_folder_stands_for_its_manifest(tmp_path: Path):
@@ -33,8 +35,16 @@ def test_a_folder_stands_for_its_manifest(tmp_path: Path):
 def test_changed_data_are_named(tmp_path: Path):
     path = _written(tmp_path)
     assert manifest.changed_since(path) == []
-    path = _written(tmp_path, hashes={**manifest.data_hashes("reference", "full"), "database": "0"})
+    path = _written(tmp_path, hashes={**manifest.data_hashes(DEFAULT_CONSTANTS, "full"), "database": "0"})
     assert manifest.changed_since(path) == ["database"]
+
+
+def test_missing_constants_are_named(tmp_path: Path):
+    path = _written(tmp_path)
+    content = json.loads(path.read_text())
+    content["inputs"]["constants"] = str(tmp_path / "gone.yaml")
+    path.write_text(json.dumps(content))
+    assert manifest.changed_since(path) == ["constants"]
 
 
 def test_grid_is_hashed_with_the_one_that_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -41,7 +41,7 @@ def _ranges(found: SearchResult) -> list[ranges.Ranges | None]:
 
 
 def test_reference_constants_have_no_ranges():
-    found = result(task("agg", agg_frame(16, 28)))
+    found = result(task("agg", agg_frame(16, 28)), constants="reference")
     assert _ranges(found) == [None, None]
     assert result_json.as_dict(found)["experiments"]["agg"]["rows"][0]["ranges"] is None
     assert "80 %" not in _text(found) and "in 8 of 10 cases" not in _text(found)
