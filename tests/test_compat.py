@@ -296,7 +296,9 @@ def test_recommendations_of_several_engines_come_by_the_gpus_they_need():
 
 def test_room_of_decode_workers_serves_no_load_that_prefill_workers_do_not_bring():
     task = {
-        compat: recommend(SearchRequest(**IN_FLIGHT, compat=compat, grid="reference")).tasks["disagg"]
+        compat: recommend(SearchRequest(**IN_FLIGHT, compat=compat, grid="reference", constants="reference")).tasks[
+            "disagg"
+        ]
         for compat in ("default", "reference")
     }
     needed = {compat: frames.row(found.best, 0)["total_gpus_needed"] for compat, found in task.items()}

@@ -103,6 +103,12 @@ def between(values: Any, share: float) -> np.float32:
     return np.float32((distinct[at] + distinct[at + 1]) / 2)
 
 
+def counted(points: Any, isl: int) -> NDArray[np.bool_]:
+    """Points whose budget leaves room for decoding and repeats no smaller one."""
+    plan = points.plan
+    return (plan.batch + -plan.ctx_tokens // isl >= np.where(plan.batch > 1, 1, 0)) & ~plan.repeats
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_look_finds_what_the_sweep_of_a_search_finds(name):
     it = scanned(name)
@@ -112,8 +118,7 @@ def test_look_finds_what_the_sweep_of_a_search_finds(name):
         if field == "tpot_ms" and it.case.workload.osl == 1:
             expected = np.zeros_like(expected)
         np.testing.assert_allclose(getattr(it.found, field), expected, rtol=ROUNDING)
-    inside = points.plan.batch - points.plan.prompts >= np.where(points.plan.batch > 1, 1, 0)
-    np.testing.assert_array_equal(it.fits, inside & (points.verdict == 0))
+    np.testing.assert_array_equal(it.fits, counted(points, it.case.workload.isl) & (points.verdict == 0))
     assert it.fits.any()
 
 
@@ -125,7 +130,7 @@ def test_counts_are_those_of_the_points(name):
     ttft_ms, tpot_ms = it.found.ttft_ms[feasible], it.found.tpot_ms[feasible]
     limits = [(np.inf, np.inf), *((between(ttft_ms, share), between(tpot_ms, share)) for share in (0.2, 0.6))]
     scan = it.scan(np.array(limits, np.float32))
-    inside = (points.plan.batch - points.plan.prompts >= np.where(points.plan.batch > 1, 1, 0)) & ~points.missing
+    inside = counted(points, it.case.workload.isl) & ~points.missing
     for code, place in ((2, 1), (1, 2)):  # everything too large; the cache alone
         np.testing.assert_array_equal(scan.lost[:, place], (inside & (points.verdict == code)).sum(axis=(1, 2)))
     assert scan.lost[:, 0].sum() == 0

@@ -133,7 +133,7 @@ def test_a_number_leads_back_to_its_point():
             assert point.seq_per_s == pytest.approx(points.seq_per_s[place], rel=1e-6)
             assert point.ttft_ms == pytest.approx(points.ttft_ms[place], rel=1e-6)
             checked += 1
-    assert checked > 100
+    assert checked > 50
 
 
 def test_chunks_hold_every_case_once_and_share_a_grid():
