@@ -253,7 +253,8 @@ def test_most_first():
 
 def test_rows_of_a_search_are_those_of_estimates():
     """The TTFT of a search waits for a prefill worker: one more constant, with the slope of a factor."""
-    fields = {name: DENSE[name] for name in ("model_path", "system", "isl", "osl")} | {"constants": "reference"}
+    fields: dict[str, Any] = {name: DENSE[name] for name in ("model_path", "system", "isl", "osl")}
+    fields["constants"] = "reference"
     result = aicjax.search(**fields, total_gpus=16, ttft=1000, tpot=15)
     moves = result.tasks["disagg"].sensitivities
     assert moves is not None
