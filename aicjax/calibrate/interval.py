@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aicjax._units import MS_PER_S
 from aicjax.calibrate.levels import Components
 from aicjax.calibrate.measurements import Floats, Ints
 from aicjax.calibrate.spread import NORMAL
@@ -113,17 +112,6 @@ def time_range(times_ms: Floats, errors: Parts, tails: Floats) -> Floats:
 def drawn_times_ms(times_ms: Floats, drawn: Floats) -> Floats:
     """TTFT and TPOT of every draw [draw, row, 2]."""
     return times_ms * np.exp(drawn)
-
-
-def throughput(times_ms: Floats, osl: Floats, concurrency: Floats) -> Floats:
-    """Output tokens per second by Little's law: concurrency osl / (ttft + (osl - 1) tpot) [..., row].
-
-    Args:
-        times_ms: TTFT and TPOT [..., row, 2].
-        osl: Output tokens [row].
-        concurrency: Requests in flight [row].
-    """
-    return MS_PER_S * concurrency * osl / request_latency_ms(times_ms, osl)
 
 
 def request_latency_ms(times_ms: Floats, osl: Floats) -> Floats:

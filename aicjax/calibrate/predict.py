@@ -20,8 +20,8 @@ from aicjax.explore.static_sweep import static_points
 from aicjax.forward.bound import StepCurves
 from aicjax.serving.coordinates import Coordinates
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
-from aicjax.serving.replica import WorkerCost
 from aicjax.serving.static import static_estimate
+from aicjax.serving.worker_cost import WorkerCost
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, WorkerMemory
 from aicjax.serving.disagg import ReplicaLimits
-from aicjax.serving.replica import WorkerCost
+from aicjax.serving.worker_cost import WorkerCost
 
 _ROUNDING = 10.0**-DECIMALS  # of the rates of rows
 

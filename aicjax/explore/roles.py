@@ -40,7 +40,8 @@ from aicjax.ops.database import INTERPOLATING
 from aicjax.ops.records import OpLists
 from aicjax.serving.backends import BackendRules, load_backend
 from aicjax.serving.load import Load
-from aicjax.serving.replica import WorkerCost, replica_constants, worker_cost
+from aicjax.serving.replica import replica_constants, worker_cost
+from aicjax.serving.worker_cost import WorkerCost
 from aicjax.tables import resolve_version
 
 Spread = Literal["measured", "nodes", "never"]

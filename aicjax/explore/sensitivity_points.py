@@ -26,8 +26,9 @@ from aicjax.serving.agg import AggEstimate, AggPoint, AggSetting
 from aicjax.serving.disagg import DisaggEstimate, WorkerCounts, Workers, disagg_estimate
 from aicjax.serving.load import Load
 from aicjax.serving.point import StepParts, point_estimate, serving_numbers, setting_of
-from aicjax.serving.replica import KERNELS_ALONE, WorkerCost, prefills_waited, replica_constants, worker_cost
+from aicjax.serving.replica import prefills_waited, replica_constants, worker_cost
 from aicjax.serving.static import Mode, StaticEstimate, project, static_estimate
+from aicjax.serving.worker_cost import KERNELS_ALONE, WorkerCost
 
 SAMPLE_BUCKET = 16  # priced steps of a decode, padded
 

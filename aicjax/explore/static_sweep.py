@@ -19,8 +19,8 @@ from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.serving.coordinates import Coordinates, Places
 from aicjax.serving.load import Load
-from aicjax.serving.replica import KERNELS_ALONE, WorkerCost
 from aicjax.serving.static import Mode, StaticEstimate, decode_samples, project, rate_gain, static_estimate
+from aicjax.serving.worker_cost import KERNELS_ALONE, WorkerCost
 
 _ESTIMATED = {
     "ttft": "ttft_ms",

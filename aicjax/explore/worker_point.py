@@ -26,8 +26,8 @@ from aicjax.forward.bound import StepCurves
 from aicjax.forward.encoder import EncoderTimes
 from aicjax.forward.memory import MemorySplit, Verdict, WorkerMemory
 from aicjax.models import LargeEp, ModelConfig, Parallel
-from aicjax.serving.replica import KERNELS_ALONE
 from aicjax.serving.static import Mode
+from aicjax.serving.worker_cost import KERNELS_ALONE
 
 STATIC: dict[str, tuple[Role, Mode]] = {
     "static": ("agg", "static"),

@@ -16,6 +16,7 @@ from aicjax._types import FloatScalar
 from aicjax._units import MS_PER_S
 from aicjax.constants import LoopConstants
 from aicjax.serving.agg import AnyScalar
+from aicjax.serving.worker_cost import prompt_cost, step_cost
 
 _FEWEST = 1e-6  # prompts per step that count as none
 _PEAK = 2 * math.sqrt(math.pi)  # of the mean density of a normal variable with itself: 1 / (_PEAK deviation)
@@ -222,14 +223,12 @@ def closed_loop_estimate(
 
 def with_host_time(times: LoopTimes, running: AnyScalar, work: LoopWork, constants: LoopConstants) -> LoopTimes:
     """Kernel times and the host time beside them; prompts that share a step share that of a prefill."""
-    step_ms = constants.host_ms_per_step + constants.host_ms_per_running_request * running
-    prefill_ms = constants.host_ms_per_prefill + constants.host_ms_per_prefill_layer * work.layers
-    level, sharing = constants.prefill_level, jnp.clip(jnp.asarray(work.prompts), 1.0, running)
+    prompt, sharing = prompt_cost(constants, work.layers), jnp.clip(jnp.asarray(work.prompts), 1.0, running)
     return LoopTimes(
-        decode_ms=constants.decode_level * times.decode_ms + step_ms,
-        increment_ms=level * times.increment_ms + prefill_ms,
-        prefill_ms=level * times.prefill_ms + prefill_ms,
-        shared_prefill_ms=level * times.shared_prefill_ms + prefill_ms / sharing,
+        decode_ms=step_cost(constants).decode_ms(times.decode_ms, running),
+        increment_ms=prompt.prefill_ms(times.increment_ms),
+        prefill_ms=prompt.prefill_ms(times.prefill_ms),
+        shared_prefill_ms=prompt._replace(host_ms=prompt.host_ms / sharing).prefill_ms(times.shared_prefill_ms),
     )
 
 

@@ -17,6 +17,7 @@ from aicjax.constants import LoopConstants
 from aicjax.serving.agg import AnyScalar
 from aicjax.serving.closed_loop import ClosedLoop
 from aicjax.serving.fixed_point import fixed_point
+from aicjax.serving.worker_cost import decode_worker_cost, prefill_worker_cost
 
 
 class DisaggLoopWork(NamedTuple):
@@ -92,14 +93,11 @@ def disagg_loop_estimate(
     follow_up = jnp.maximum(osl - 1.0, 0.0)
     ranks = jnp.minimum(work.prefill_ranks, concurrency)  # that have a request
     asked = concurrency / ranks
-    host_ms = constants.host_ms_per_prefill + constants.host_ms_per_prefill_layer * work.layers
-    prompt_ms = jnp.asarray(constants.disagg_prefill_level * constants.prefill_level * prefill_ms + host_ms)
-
-    level = constants.disagg_decode_level * constants.disagg_wide_decode_level ** jnp.asarray(work.wide)
+    prompt_ms = jnp.asarray(prefill_worker_cost(constants, work.layers).prefill_ms(prefill_ms))
+    decode = decode_worker_cost(constants, jnp.asarray(work.wide))
 
     def step_ms(batch: Float[Array, ""]) -> Float[Array, ""]:
-        host = constants.host_ms_per_step + constants.host_ms_per_running_request * batch
-        return level * jnp.asarray(constants.decode_level * decode_ms(jnp.maximum(batch, 1.0)) + host)
+        return jnp.asarray(decode.decode_ms(decode_ms(jnp.maximum(batch, 1.0)), batch))
 
     def queued(batch: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         steps = follow_up + constants.disagg_steps_waited

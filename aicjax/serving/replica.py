@@ -8,34 +8,10 @@ the utilisation that rate matching plans with.
 
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from aicjax.constants import Constants, DisaggConstants
-
-
-class WorkerCost(NamedTuple):
-    """From kernel times to the time of a step: `correction * kernels + host_ms + host_ms_per_request * batch`.
-
-    Attributes:
-        correction: Factor on kernel times.
-        host_ms: Host time of a step: a prefill, or a decode step.
-        host_ms_per_request: Host time for each request of a decode step.
-    """
-
-    correction: Any
-    host_ms: Any = 0.0
-    host_ms_per_request: Any = 0.0
-
-    def prefill_ms(self, kernels_ms: Any) -> Any:
-        """Time of a prefill."""
-        return kernels_ms * self.correction + self.host_ms
-
-    def decode_ms(self, kernels_ms: Any, batch: Any, steps: Any) -> Any:
-        """Time of so many decode steps of a batch."""
-        return kernels_ms * self.correction + steps * (self.host_ms + self.host_ms_per_request * batch)
-
-
-KERNELS_ALONE = WorkerCost(1.0)
+from aicjax.serving.worker_cost import WorkerCost, decode_worker_cost, prefill_worker_cost
 
 
 def worker_cost(constants: Constants, role: Literal["prefill", "decode"], layers: Any) -> WorkerCost:
@@ -46,17 +22,12 @@ def worker_cost(constants: Constants, role: Literal["prefill", "decode"], layers
         role: Which worker.
         layers: Decoder layers, which cost host time per prefill.
     """
-    at, loop = constants.disagg, constants.loop
-    correction = getattr(at, f"{role}_latency_correction")
+    loop, correction = constants.loop, getattr(constants.disagg, f"{role}_latency_correction")
     if constants.formulas != "closed_loop":
         return WorkerCost(correction)
     if role == "prefill":
-        level = loop.disagg_prefill_level * loop.prefill_level
-        host_ms = loop.host_ms_per_prefill + loop.host_ms_per_prefill_layer * layers
-        return WorkerCost(correction * level, correction * host_ms)
-    level = correction * loop.disagg_decode_level * loop.tpot_level
-    host_ms = loop.host_ms_per_step, loop.host_ms_per_running_request
-    return WorkerCost(level * loop.decode_level, *(level * part for part in host_ms))
+        return prefill_worker_cost(loop, layers).times(correction)
+    return decode_worker_cost(loop).times(correction * loop.tpot_level)
 
 
 def replica_constants(constants: Constants, wait: Any = None) -> DisaggConstants:

@@ -23,8 +23,8 @@ from aicjax.forward.memory import MemorySplit, Verdict
 from aicjax.models import Parallel
 from aicjax.models.large_ep import PHASES
 from aicjax.serving.agg import AggPoint, mixed_step_ms
-from aicjax.serving.replica import WorkerCost
 from aicjax.serving.static import Mode
+from aicjax.serving.worker_cost import WorkerCost
 from benchmarks.parity_cases.comparison import NO_DATA, OK, REFUSED, Comparison, outcome_of
 from benchmarks.parity_cases.requests import read_requests
 from benchmarks.parity_cases.stored import StoredRows

@@ -65,7 +65,7 @@ def test_rows_of_one_set_share_their_errors():
 def test_shared_errors_do_not_blur_a_comparison(shared: float, own: float, least: float, most: float):
     times_ms = np.array([[200.0, 10.0], [220.0, 11.0]])
     drawn = interval.drawn_times_ms(times_ms, interval.draws(_parts(shared, own), TAILS, np.zeros(2, int)))
-    first = interval.probability_first_is_best(interval.throughput(drawn, OSL, np.full(2, 8.0)))
+    first = interval.probability_first_is_best(1.0 / interval.request_latency_ms(drawn, OSL))
     assert first[0] == 1.0
     assert least <= first[1] <= most
 
@@ -74,13 +74,12 @@ def test_equal_rows_are_a_toss_up():
     times_ms = np.array([[200.0, 10.0]] * 2)
     for own in (0.0, 0.3):
         drawn = interval.drawn_times_ms(times_ms, interval.draws(_parts(0.3, own), TAILS, np.zeros(2, int)))
-        first = interval.probability_first_is_best(interval.throughput(drawn, OSL, np.full(2, 8.0)))
+        first = interval.probability_first_is_best(1.0 / interval.request_latency_ms(drawn, OSL))
         assert first[1] == pytest.approx(0.5, abs=0.03)
 
 
-def test_throughput_is_littles_law():
-    rate = interval.throughput(TIMES_MS, OSL, np.array([8.0, 16.0]))
-    np.testing.assert_allclose(rate, [8 * 101 / 1.2, 16 * 101 / 1.2])
+def test_a_request_takes_its_first_token_and_a_step_for_each_other():
+    np.testing.assert_allclose(interval.request_latency_ms(TIMES_MS, OSL), [1200.0, 1200.0])
 
 
 def test_one_output_token_has_no_tpot():

@@ -12,8 +12,8 @@ from aicjax.explore.frame import Frame
 from aicjax.explore.grid import load_grid
 from aicjax.explore.space import Role
 from aicjax.explore.static_sweep import StaticSweep, plan_static_sweep, static_frame, static_points
-from aicjax.serving.replica import WorkerCost
 from aicjax.serving.static import Mode
+from aicjax.serving.worker_cost import WorkerCost
 from aicjax.sweeps.cases import Case, Cases, Engine, request_of
 from aicjax.sweeps.spec import Limits, SweepSpec
 
