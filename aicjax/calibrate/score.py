@@ -148,7 +148,9 @@ def score(
     coverage = None
     if corrected is not None:
         scored = [middle_loads(rows, usable)[1] for usable in takes_part] if with_anchor else takes_part
-        ttft_ms, tpot_ms = (np.where(s, t, np.nan) for s, t in zip(scored, corrected.times_ms.T, strict=True))
+        ttft_ms, tpot_ms = corrected.times_ms.T
+        if with_anchor:
+            ttft_ms, tpot_ms = (np.where(s, t, np.nan) for s, t in zip(scored, (ttft_ms, tpot_ms), strict=True))
         coverage = interval_coverage(rows, corrected, np.stack(scored, 1))
     elif with_anchor:
         ttft_ms = anchored(rows, ttft_ms, rows.ttft_ms, unsaturated)

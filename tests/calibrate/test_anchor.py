@@ -148,6 +148,16 @@ def test_saturated_ttft_is_neither_used_nor_needed(rows: Measurements, predicted
     assert np.all(np.isfinite(corrected(corpus, *predicted, corpus.spread(), with_anchor=True).log_times))
 
 
+def test_ranges_without_anchors_leave_a_score_as_it_is(rows: Measurements, predicted: Times):
+    rows = dataclasses.replace(rows, queue_saturated=np.arange(len(rows)) % 3 == 0)
+    corpus = Corpus.of(rows, *predicted)
+    ranged = score.score(rows, *predicted, corrected=corrected(corpus, *predicted, corpus.spread(), with_anchor=False))
+    plain = score.score(rows, *predicted)
+    assert ranged["interval_coverage"] is not None and plain["interval_coverage"] is None
+    for quantity in ("ttft", "tpot", "throughput"):
+        assert ranged[quantity] == pytest.approx(plain[quantity])
+
+
 def test_a_row_without_a_prediction_has_none(rows: Measurements, predicted: Times):
     ttft_ms = predicted[0].copy()
     ttft_ms[0] = np.nan
