@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may ask of a plan: a load, its limits and a price in; deployment, replicas and cost out."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from aicjax._results import InputError
+from aicjax.fleet.replica_spec import Count, NotNegative
+from aicjax.fleet.request_fields import (
+    LimitFields,
+    LoadFields,
+    Milliseconds,
+    Request,
+    SimulationFields,
+    WorkloadFields,
+    listed,
+)
+
+Names = Annotated[tuple[str, ...], BeforeValidator(listed), Field(min_length=1, max_length=32)]
+Prices = Annotated[tuple[NotNegative, ...], BeforeValidator(listed), Field(min_length=1, max_length=32)]
+
+
+class PlanRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):
+    """A model, a load and its limits, on one GPU system or the best of several.
+
+    Attributes:
+        model_path: Hugging Face name or local directory of the model.
+        systems: GPU systems to compare.
+        backend: Engine, or `auto` for all.
+        tpot_ms: Limit on the mean time per output token [ms].
+        price_per_gpu_hour: One price for all systems, or one for each [USD/h].
+        candidates: Deployments of each system that are sized.
+        max_gpus_per_replica: GPUs of the largest replica.
+        spare_replicas: Replicas that may fail at once without missing the limit.
+        availability: Share of the time that a replica is up.
+        max_utilization: Highest share of the capacity that may be used.
+        database_mode: What answers an operator, as in a search.
+    """
+
+    model_path: str
+    systems: Names
+    backend: Literal["trtllm", "sglang", "vllm", "auto"] = "trtllm"
+    tpot_ms: Milliseconds = 30.0
+    price_per_gpu_hour: Prices = (0.0,)
+    candidates: Annotated[int, Field(ge=1, le=20)] = 3
+    max_gpus_per_replica: Count = 8
+    spare_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    database_mode: Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"] = "HYBRID"
+    constants: str | None = None
+    ttft_ms: Milliseconds = 2000.0
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        if len(self.price_per_gpu_hour) not in (1, len(self.systems)):
+            raise InputError(
+                "price_per_gpu_hour",
+                list(self.price_per_gpu_hour),
+                f"one price, or one for each of {len(self.systems)} systems",
+            )
+        return self
+
+    def price_of(self, system: str) -> float:
+        """Price of a GPU of a system [USD/h]."""
+        prices = self.price_per_gpu_hour
+        return prices[0] if len(prices) == 1 else prices[self.systems.index(system)]

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields that requests about fleets share: the workload, the load, the limits and the simulation."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from aicjax._results import InputError
+from aicjax.fleet.replica_spec import Count, NotNegative, Part, PresetReplica, ReplicaField
+
+Milliseconds = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, le=1e9)]
+Share = Annotated[float, Field(ge=0, le=1)]
+CompatName = Literal["default", "fleet-reference"]
+TraceFormat = Literal["auto", "azure", "splitwise", "mooncake", "semantic_router"]
+MOST_REQUESTS = 20_000_000  # of one answer, over all fleets and seeds
+
+
+def listed(value: Any) -> Any:
+    """The values of a text with commas between; another single value as a list of one."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+Counts = Annotated[tuple[Count, ...], BeforeValidator(listed)]
+Rates = Annotated[tuple[Rate, ...], BeforeValidator(listed), Field(min_length=1, max_length=1000)]
+
+
+def _replicas(value: Any) -> Any:
+    """Replicas of a list; a text names presets with commas between, or one replica by its fields."""
+    if isinstance(value, str) and "=" in value:
+        return [value]
+    return listed(value)
+
+
+Replicas = Annotated[tuple[ReplicaField, ...], BeforeValidator(_replicas), Field(min_length=1)]
+
+
+class Request(Part):
+    """Base of the requests.
+
+    Attributes:
+        compat: `fleet-reference` follows vllm-sr-sim also where it contradicts itself or queueing theory.
+    """
+
+    compat: CompatName = "default"
+
+
+class WorkloadFields(Part):
+    """Lengths of requests, stated in one of three ways.
+
+    Attributes:
+        workload: Built-in distribution of total tokens, or a JSON file of `[tokens, cumulative share]` points.
+        trace: File of requests with times and lengths; `trace_format` is how to read it.
+        isl, osl: Prompt and output tokens, where all requests are alike.
+        input_share: Share of the prompt in the total tokens of a distribution.
+    """
+
+    workload: str | None = None
+    trace: Path | None = None
+    trace_format: TraceFormat = "auto"
+    isl: Count | None = None
+    osl: Count | None = None
+    input_share: Annotated[float, Field(gt=0, lt=1)] = 0.8
+
+    @model_validator(mode="after")
+    def _check_workload(self) -> Self:
+        stated = [name for name in ("workload", "trace", "isl") if getattr(self, name) is not None]
+        if not stated:
+            raise InputError("workload", None, "given, or trace, or isl and osl")
+        if len(stated) > 1:
+            raise InputError(stated[1], getattr(self, stated[1]), f"absent when {stated[0]} is given")
+        if (self.isl is None) != (self.osl is None):
+            missing = "osl" if self.osl is None else "isl"
+            raise InputError(missing, None, "given together with the other of isl and osl")
+        if self.trace is not None and not self.trace.is_file():
+            raise InputError("trace", str(self.trace), "a readable file")
+        return self
+
+
+class LimitFields(Part):
+    """The limit on the time to first token.
+
+    Attributes:
+        ttft_ms: Limit [ms].
+        percentile: Share of requests that must be within it [%].
+    """
+
+    ttft_ms: Milliseconds = 500.0
+    percentile: Annotated[float, Field(ge=1, lt=100)] = 99.0
+
+    @property
+    def quantile(self) -> float:
+        """The percentile as a share."""
+        return self.percentile / 100
+
+
+class SimulationFields(Part):
+    """The size of a simulation.
+
+    Attributes:
+        requests: Requests of one run.
+        seeds: Independent runs, from which intervals come.
+        seed: Random seed of the first.
+    """
+
+    requests: Annotated[int, Field(ge=100)] = 20_000
+    seeds: Annotated[int, Field(ge=2, le=1024)] = 8
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check_work(self) -> Self:
+        if self.requests * self.seeds > MOST_REQUESTS:
+            raise InputError(
+                "requests", self.requests, f"at most {MOST_REQUESTS // self.seeds} with {self.seeds} seeds"
+            )
+        return self
+
+
+class PoolFields(Part):
+    """The replicas of the pools, and the token counts at which requests part.
+
+    Attributes:
+        replica: What serves, in the pool of short requests when there are several.
+        replica_long: What serves in the pool of the longest; the same when None.
+        thresholds: Total tokens up to which a request belongs to a pool, ascending; one pool when empty.
+        max_tokens: Most tokens of a request (prompt and output) that the last pool reserves for.
+    """
+
+    replica: ReplicaField = PresetReplica(preset="a100")
+    replica_long: ReplicaField | None = None
+    thresholds: Counts = ()
+    max_tokens: Count = 65536
+
+    @model_validator(mode="after")
+    def _check_thresholds(self) -> Self:
+        ascending = (*self.thresholds, self.max_tokens)
+        if any(low >= high for low, high in pairwise(ascending)):
+            raise InputError("thresholds", list(self.thresholds), f"ascending and below max_tokens = {self.max_tokens}")
+        return self
+
+    @property
+    def pool_replicas(self) -> tuple[Any, ...]:
+        """The replica of every pool, shortest requests first."""
+        last = self.replica if self.replica_long is None else self.replica_long
+        return (*([self.replica] * len(self.thresholds)), last if self.thresholds else self.replica)
+
+
+class LoadFields(Part):
+    """How requests arrive.
+
+    Attributes:
+        rate_per_s: Mean rate.
+        arrival_cv2: Squared coefficient of variation of the times between arrivals: 1 is Poisson, above is bursty.
+    """
+
+    rate_per_s: Rate = 200.0
+    arrival_cv2: NotNegative = 1.0
