@@ -12,6 +12,7 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
+DTYPE_BYTES = (2.0, 1.0, 0.5)
 FORMS = (
     "a preset such as a100, or fields with commas between: base_ms=8,per_sequence_ms=0.65 (measured constants), "
     "hardware=h100,model=llama-3.1-70b,tp=8 (catalogue) or system=h200_sxm,model=Qwen/Qwen3-32B-FP8,tp=2 (engine)"
@@ -98,7 +99,7 @@ class ComputedReplica(Part):
     hardware: str
     model: str
     tp: Count = 1
-    dtype_bytes: Literal[2.0, 1.0, 0.5] = 2.0
+    dtype_bytes: float = 2.0
     chunk_tokens: Count = 512
     block_tokens: Count = 16
     max_slots: Annotated[int, Field(ge=0)] = 0
@@ -106,15 +107,13 @@ class ComputedReplica(Part):
     memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
     price_per_hour: NotNegative | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _numbers(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(values.get("dtype_bytes"), (str, int)):
-            try:
-                return {**values, "dtype_bytes": float(values["dtype_bytes"])}
-            except ValueError:
-                return values
-        return values
+    @model_validator(mode="after")
+    def _check_bytes(self) -> Self:
+        if self.dtype_bytes not in DTYPE_BYTES:
+            raise InputError(
+                "dtype_bytes", self.dtype_bytes, f"one of {', '.join(f'{each:g}' for each in DTYPE_BYTES)}"
+            )
+        return self
 
 
 class EngineReplica(Part):
