@@ -206,15 +206,22 @@ def section(name: str, part: str) -> dict[str, Any]:
     return _read(constants_file(name))[part]
 
 
-def _pick(path: Path, key: str, entry: dict[str, Any], backend: str) -> Any:
+def stated_value(path: Path, key: str, entry: dict[str, Any]) -> Any:
+    """The value of an entry, with floats for numbers.
+
+    Raises:
+        DataError: The entry has no value, unit, meaning or source.
+    """
     if missing := {"value", "unit", "meaning", "source"} - set(entry):
         raise DataError(f"{path}: {key} lacks {sorted(missing)}")
-    value = entry["value"]
-    if not isinstance(value, dict):
-        return _floats(value)
-    if backend not in value:
+    return _floats(entry["value"])
+
+
+def _pick(path: Path, key: str, entry: dict[str, Any], backend: str) -> Any:
+    value = stated_value(path, key, entry)
+    if isinstance(value, dict) and backend not in value:
         raise InputError("backend", backend, f"one of {', '.join(value)}")
-    return _floats(value[backend])
+    return value[backend] if isinstance(value, dict) else value
 
 
 def traced(constants: Any) -> Any:

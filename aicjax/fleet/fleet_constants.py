@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Empirical numbers of fleets as leaves of one pytree, loaded from `configs/constants/fleet.yaml`."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+
+from aicjax._paths import constants_file
+from aicjax._results import DataError
+from aicjax.constants import section, stated_value
+
+
+class ComputedConstants(eqx.Module):
+    """Numbers of computed profiles; meaning, unit and source in the constants file."""
+
+    memory_latency_s: float
+    memory_bandwidth_share: float
+    expert_bandwidth_exponent: float
+    expert_tokens: float
+
+
+class PowerConstants(eqx.Module):
+    """Numbers of computed power; meaning, unit and source in the constants file."""
+
+    idle_share: float
+    active_share: float
+
+
+class DisaggFleetConstants(eqx.Module):
+    """Numbers of disaggregated fleets; meaning, unit and source in the constants file."""
+
+    prefill_share: float
+    decode_share: float
+    ttft_factor: float
+
+
+class FleetConstants(eqx.Module):
+    """Every empirical number of a fleet: traced, so that a fit can take gradients.
+
+    Attributes:
+        computed: Profiles computed from hardware and model.
+        power: Power computed from the power limit of a GPU.
+        disagg: Disaggregated fleets.
+    """
+
+    computed: ComputedConstants
+    power: PowerConstants
+    disagg: DisaggFleetConstants
+
+
+def load_fleet_constants(name: str = "fleet") -> FleetConstants:
+    """Constants of fleets from `configs/constants/<name>.yaml`, or from a YAML file elsewhere.
+
+    Args:
+        name: Name of a bundled file, or path of a `.yaml` file.
+
+    Raises:
+        InputError: No such file.
+        DataError: A section or a number is missing or unknown, or has no unit, meaning or source.
+    """
+    path = constants_file(name)
+    parts: dict[str, Any] = {}
+    for field in dataclasses.fields(FleetConstants):
+        kind: Any = field.type
+        wanted = {f.name for f in dataclasses.fields(kind)}
+        try:
+            entries = section(name, field.name)
+        except KeyError:
+            raise DataError(f"{path}: section {field.name} is missing") from None
+        if set(entries) != wanted:
+            raise DataError(f"{path}: section {field.name} lacks or does not know {sorted(set(entries) ^ wanted)}")
+        parts[field.name] = kind(**{key: stated_value(path, key, entry) for key, entry in entries.items()})
+    return FleetConstants(**parts)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fleet reference (vllm-sr-sim) does otherwise, as named switches; docs/fleet-parity.md has the reasons."""
+
+from typing import NamedTuple
+
+
+class Rules(NamedTuple):
+    """Switches of formulas; all off is what this project means. Hashable: a static argument of compiled functions.
+
+    Attributes:
+        whole_chunks: A prompt's last chunk costs a full one, and every chunk sees the mean history.
+        final_length: Every step of a request is priced at its final length instead of its mean length.
+        extra_decode_step: Decoding takes a step per output token, though the prompt's last step gives the first.
+        prefill_without_compute: Time to first token leaves out compute and length: chunks times an iteration.
+        whole_model_kv: KV bytes of a token are not divided by tp, so that a computed replica has tp times too few
+            blocks; a model that does not fit has one slot.
+        whole_experts: Measured times of experts are not divided by the GPUs that share them.
+        halving_inverse: The inverse of a power law by twenty halvings that stop one request short.
+        least_integer_load: Power is read at the running requests rounded down, at least one.
+    """
+
+    whole_chunks: bool = False
+    final_length: bool = False
+    extra_decode_step: bool = False
+    prefill_without_compute: bool = False
+    whole_model_kv: bool = False
+    whole_experts: bool = False
+    halving_inverse: bool = False
+    least_integer_load: bool = False
+
+
+SANE = Rules()
+FLEET_REFERENCE = Rules(*(True for _ in Rules._fields))
