@@ -54,7 +54,7 @@ class FileReport(NamedTuple):
 
     def line(self) -> str:
         """The report on one line."""
-        shares, numbers = self.shares(), sum(row.count() for row in self.rows)
+        shares, numbers = self.shares(), sum(row.numbers() for row in self.rows)
         worst = f"{max(shares, default=0.0):.1e}"
         verdict = "FAIL" if self.wrong() or not shares else "ok"
         return _LAYOUT.format(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power of one GPU against the requests that run, and the requests that a power limit allows."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -11,8 +11,6 @@ from jaxtyping import Array, Float
 from aicjax.fleet.rules import SANE, Rules
 
 Evidence = Literal["high", "fair", "low", "none"]
-_HALVINGS = 20  # of the fleet reference's inverse
-_INSIDE = 1e-9  # least distance of a load from 0 and 1 where a logarithm is taken
 
 
 class PowerLaw(eqx.Module):
@@ -41,13 +39,6 @@ class PowerLaw(eqx.Module):
     calibration_tokens: float = 1.0
     most_running: float = float("inf")
     evidence: Evidence = eqx.field(static=True, default="none")
-
-
-class Load(NamedTuple):
-    """Running requests [...] and their mean context [tokens]; None for the context of the law."""
-
-    running: Float[Array, "..."]
-    mean_tokens: Float[Array, "..."] | None = None
 
 
 def linear_power(idle_w: float, nominal_w: float, most_running: float, evidence: Evidence = "none") -> PowerLaw:

@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from numpy.typing import ArrayLike
 
 from aicjax._results import InputError
 from aicjax.fleet.power import PowerLaw
 from aicjax.fleet.rules import SANE, Rules
 
-Number = ArrayLike | Array
+Number = float | np.ndarray | Array
 
 
 class Profile(eqx.Module):

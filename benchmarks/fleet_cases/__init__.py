@@ -39,7 +39,7 @@ class Row(NamedTuple):
     def error(self) -> float:
         """Largest error over the row; infinite where one answer is no finite number and the other is."""
         if self.kind == "exact":
-            return 0.0 if self.count() and _plain(self.ours) == _plain(self.theirs) else np.inf
+            return 0.0 if self.numbers() and _plain(self.ours) == _plain(self.theirs) else np.inf
         ours, theirs = np.asarray(self.ours, float), np.asarray(self.theirs, float)
         if ours.shape != theirs.shape:
             return np.inf
@@ -49,7 +49,7 @@ class Row(NamedTuple):
         error = np.where(same, 0.0, np.where(np.isfinite(difference), difference, np.inf))
         return float(error.max(initial=0.0))
 
-    def count(self) -> int:
+    def numbers(self) -> int:
         """How many answers the row holds."""
         return max(int(np.size(self.theirs)), 1)
 
