@@ -35,6 +35,13 @@ class DisaggFleetConstants(eqx.Module):
     ttft_factor: float
 
 
+class CompressionConstants(eqx.Module):
+    """Numbers of prompt compression; meaning, unit and source in the constants file."""
+
+    success: float
+    latency_s: float
+
+
 class FleetConstants(eqx.Module):
     """Every empirical number of a fleet: traced, so that a fit can take gradients.
 
@@ -42,11 +49,13 @@ class FleetConstants(eqx.Module):
         computed: Profiles computed from hardware and model.
         power: Power computed from the power limit of a GPU.
         disagg: Disaggregated fleets.
+        compression: Prompts shortened to fit a pool.
     """
 
     computed: ComputedConstants
     power: PowerConstants
     disagg: DisaggFleetConstants
+    compression: CompressionConstants
 
 
 def load_fleet_constants(name: str = "fleet") -> FleetConstants:
