@@ -14,9 +14,12 @@ class Rules(NamedTuple):
         prefill_without_compute: Time to first token leaves out compute and length: chunks times an iteration.
         whole_model_kv: KV bytes of a token are not divided by tp, so that a computed replica has tp times too few
             blocks; a model that does not fit has one slot.
-        whole_experts: Measured times of experts are not divided by the GPUs that share them.
+        expert_shortcuts: Experts take the time of one GPU at a fixed few tokens, whatever shares or runs, two of their
+            three matrices where not measured; beside them attention weights alone are read, and `ep` has no effect.
         halving_inverse: The inverse of a power law by twenty halvings that stop one request short.
         least_integer_load: Power is read at the running requests rounded down, at least one.
+        spill_by_requests: Spillover compares requests per replica, those that wait included, with its limit, not the
+            share of slots in use.
     """
 
     whole_chunks: bool = False
@@ -24,9 +27,10 @@ class Rules(NamedTuple):
     extra_decode_step: bool = False
     prefill_without_compute: bool = False
     whole_model_kv: bool = False
-    whole_experts: bool = False
+    expert_shortcuts: bool = False
     halving_inverse: bool = False
     least_integer_load: bool = False
+    spill_by_requests: bool = False
 
 
 SANE = Rules()

@@ -35,18 +35,27 @@ def load_model(name_or_dir: str | Path, family: str | None = None, compat: Compa
         DataError: Invalid JSON, or a field is missing or odd: names file, key and architecture.
         UnsupportedModel: An unknown architecture.
     """
+    path, name = config_file(name_or_dir)
+    return parse_config(*read_config(path), name=name, source=str(path), family=family, compat=compat)
+
+
+def config_file(name_or_dir: str | Path) -> tuple[Path, str]:
+    """The config of a model and the model's name; arguments and errors as `load_model`.
+
+    Raises:
+        InputError: No such model; near names are suggested.
+    """
     path = Path(name_or_dir)
     if path.is_dir():
         path = path / _CONFIG
     if path.is_file():
-        return parse_config(*_read(path), name=str(name_or_dir), source=str(path), family=family, compat=compat)
+        return path, str(name_or_dir)
     bundled = {name.lower(): name for name in model_names()}
     if (name := bundled.get(str(name_or_dir).lower())) is None:
         near = [bundled[key] for key in difflib.get_close_matches(str(name_or_dir).lower(), bundled, n=3, cutoff=0.5)]
         hint = f" (near: {', '.join(near)})" if near else ""
         raise InputError("model", str(name_or_dir), f"a known hub name{hint} or a directory with a {_CONFIG}")
-    path = _models_dir() / f"{name.replace('/', '--')}.json"
-    return parse_config(*_read(path), name=name, source=str(path), family=family, compat=compat)
+    return _models_dir() / f"{name.replace('/', '--')}.json", name
 
 
 def model_names() -> list[str]:
@@ -111,7 +120,7 @@ def _models_dir() -> Path:
     return _paths.configs_dir() / "models"
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The main and the quantisation config of a model: from a reduced file, or a `config.json` and its neighbour."""
     document = read_json(path)
     if "model" in document and "config" in document:

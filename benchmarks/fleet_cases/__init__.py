@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from aicjax.fleet.presets import manual_power, manual_profile, preset
 from aicjax.fleet.profile import Profile
@@ -113,7 +112,7 @@ def stated_profile(facts: Mapping[str, Any]) -> Profile:
     )
 
 
-def columns(rows: Iterable[Iterable[Any]]) -> list[ArrayLike]:
+def columns(rows: Iterable[Iterable[Any]]) -> list[np.ndarray]:
     """Columns of a table of numbers; null is NaN."""
     return [np.asarray([np.nan if x is None else x for x in column], float) for column in zip(*rows, strict=True)]
 
