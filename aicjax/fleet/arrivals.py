@@ -3,8 +3,8 @@
 
 A stream is `gaps_s [n]`: the time before each arrival, the first counted from zero. Gaps, not times, so that float32
 keeps its precision however long a run lasts. Every function is written for one stream; `vmap` adds seeds and rates.
-A changing rate is a change of time: gaps of mean one are spent at the rate of the moment. Nothing is thinned out, so the
-same draws serve every rate (common random numbers), and a gap is differentiable in the rates.
+A changing rate is a change of time: gaps of mean one are spent at the rate of the moment. Nothing is thinned out, so
+the same draws serve every rate (common random numbers), and a gap is differentiable in the rates.
 """
 
 from typing import NamedTuple
@@ -58,7 +58,7 @@ def trace_gaps(measured_gaps_s: Float[Array, " request"], rate_per_s: FloatLike,
 
 
 def sine_pattern(mean_per_s: FloatLike, swing: FloatLike, period_s: FloatLike, pieces: int = 96) -> RatePattern:
-    """A daily wave: `mean_per_s * (1 + swing * sin(2 pi t / period_s))`, averaged over each of `pieces` (static) pieces.
+    """A wave: `mean_per_s * (1 + swing * sin(2 pi t / period_s))`, averaged over each of `pieces` (static) pieces.
 
     `swing` lies in [0, 1].
     """
@@ -68,7 +68,7 @@ def sine_pattern(mean_per_s: FloatLike, swing: FloatLike, period_s: FloatLike, p
 
 
 def patterned_gaps(unit_gaps: Float[Array, " n"], pattern: RatePattern) -> Float[Array, " n"]:
-    """Gaps [s] of a stream whose rate follows `pattern`, from gaps of mean one (such as `poisson_gaps(key, 1.0, n)`)."""
+    """Gaps [s] of a stream whose rate follows `pattern`, from gaps of mean one: `poisson_gaps(key, 1.0, n)`."""
     durations, rates = pattern
     pieces = durations.shape[0]
     twice = jnp.concatenate([durations * rates] * 2)
@@ -82,7 +82,7 @@ def patterned_gaps(unit_gaps: Float[Array, " n"], pattern: RatePattern) -> Float
         rate = rates[piece]
         beyond = unit - left_s * rate  # what remains to be spent after this piece
         within = beyond < 0.0
-        # The arrival lies in this piece. The time left is a compensated difference: gaps far below its last digit count.
+        # The arrival lies in this piece. A compensated difference: gaps below the last digit of the time left count.
         gap_within = unit / jnp.where(within, rate, 1.0)
         spent = gap_within + lost_s
         left_within = left_s - spent

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where requests go: the pool by a policy, then a replica of the pool by load balance.
+
+A policy is a pure function of the requests and the context limits of the pools. It answers a `Route`: what can be said
+before the load is known, one entry a request. `pool_under_load` and `replica_of` finish the choice when the request
+arrives. A route never changes a request: a shortened prompt is a number of the route. Routes of several policies stack,
+and their random numbers are arguments, so that policies can be compared under common random numbers.
+"""
+
+import enum
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from aicjax.fleet.rules import SANE, Rules
+
+FloatLike = Float[Array, ""] | float
+LEAST_LOADED = -1  # pool of a route that the load decides
+
+
+class Requests(NamedTuple):
+    """What a router may look at; the output length is taken as known.
+
+    Attributes:
+        isl, osl: Prompt and output tokens.
+        compressible: Whether the prompt may be shortened.
+    """
+
+    isl: Int[Array, " n"]
+    osl: Int[Array, " n"]
+    compressible: Bool[Array, " n"] | bool = True
+
+    @property
+    def total(self) -> Int[Array, " n"]:
+        """Total tokens."""
+        return self.isl + self.osl
+
+
+class Route(NamedTuple):
+    """Where requests go.
+
+    Attributes:
+        pool: Number of the pool; `LEAST_LOADED` for that of least load.
+        compressed: Whether the prompt is shortened for that pool.
+        isl: Prompt tokens as that pool sees them.
+        delay_s: Time before the pool can start it [s]: that of shortening.
+        spill_pool: Pool that takes the request when `pool` is too full.
+        spill_utilization: Share of the slots of `pool` in use from which on it is too full; infinite for never.
+    """
+
+    pool: Int[Array, " n"]
+    compressed: Bool[Array, " n"]
+    isl: Int[Array, " n"]
+    delay_s: Float[Array, " n"]
+    spill_pool: Int[Array, " n"]
+    spill_utilization: Float[Array, " n"]
+
+
+def shortest_pool(max_tokens: Int[Array, " pool"]) -> Int[Array, ""]:
+    """The pool of least context; the first of equals."""
+    return jnp.argmin(max_tokens).astype(jnp.int32)
+
+
+def longest_pool(max_tokens: Int[Array, " pool"]) -> Int[Array, ""]:
+    """The pool of most context; the last of equals."""
+    return (max_tokens.size - 1 - jnp.argmax(max_tokens[::-1])).astype(jnp.int32)
+
+
+def fit_route(requests: Requests, max_tokens: Int[Array, " pool"]) -> Route:
+    """To the pool of least context that holds the request; where none does, to the longest."""
+    holds = requests.total[:, None] <= max_tokens
+    shortest = jnp.argmin(jnp.where(holds, max_tokens, jnp.iinfo(jnp.int32).max), axis=1).astype(jnp.int32)
+    return _to(requests, jnp.where(jnp.any(holds, axis=1), shortest, longest_pool(max_tokens)))
+
+
+def length_route(requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatLike) -> Route:
+    """To the shortest pool up to `threshold_tokens` in total, to the longest above."""
+    short = requests.total <= threshold_tokens
+    return _to(requests, jnp.where(short, shortest_pool(max_tokens), longest_pool(max_tokens)))
+
+
+def spillover_route(
+    requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatLike, utilization: FloatLike
+) -> Route:
+    """By length; but to the longest pool too while the shortest has `utilization` (0 to 1) of its slots in use."""
+    route = length_route(requests, max_tokens, threshold_tokens)
+    may = route.pool == shortest_pool(max_tokens)
+    return route._replace(
+        spill_pool=jnp.broadcast_to(longest_pool(max_tokens), may.shape),
+        spill_utilization=jnp.where(may, utilization, jnp.inf),
+    )
+
+
+def compress_route(
+    requests: Requests,
+    max_tokens: Int[Array, " pool"],
+    threshold_tokens: int | Int[Array, ""],
+    gamma: FloatLike,
+    success: FloatLike,
+    latency_s: FloatLike,
+    draws: Float[Array, " n"],
+) -> Route:
+    """By length; but a request up to `gamma` times the threshold is shortened to fit the shortest pool.
+
+    Args:
+        requests: The requests.
+        max_tokens: Context limit of each pool.
+        threshold_tokens: Total tokens up to which a request is short.
+        gamma: Longest request that is tried, as a multiple of the threshold.
+        success: Probability that a prompt which may be shortened is.
+        latency_s: Time that shortening takes.
+        draws: Uniform draws in [0, 1), one a request.
+    """
+    route = length_route(requests, max_tokens, threshold_tokens)
+    total = requests.total
+    borderline = (total > threshold_tokens) & (total <= gamma * threshold_tokens)
+    left = threshold_tokens - requests.osl
+    compressed = borderline & requests.compressible & (draws < success) & (left > 0)
+    return route._replace(
+        pool=jnp.where(compressed, shortest_pool(max_tokens), route.pool),
+        compressed=compressed,
+        isl=jnp.where(compressed, left, requests.isl),
+        delay_s=jnp.where(compressed, latency_s, 0.0),
+    )
+
+
+def least_loaded_route(requests: Requests) -> Route:
+    """To the pool with the fewest requests, running or waiting, for its slots."""
+    return _to(requests, jnp.full(requests.isl.shape, LEAST_LOADED, jnp.int32))
+
+
+def round_robin_route(requests: Requests, max_tokens: Int[Array, " pool"]) -> Route:
+    """To the pools in turn."""
+    return _to(requests, jnp.arange(requests.isl.size, dtype=jnp.int32) % max_tokens.size)
+
+
+def random_route(requests: Requests, max_tokens: Int[Array, " pool"], draws: Float[Array, " n"]) -> Route:
+    """To any pool, by uniform draws in [0, 1), one a request."""
+    return _to(requests, jnp.floor(draws * max_tokens.size).astype(jnp.int32))
+
+
+def label_route(requests: Requests, labels: Int[Array, " n"], default_pool: int | Int[Array, ""]) -> Route:
+    """To the pool that a model name or a classifier gives, as pool numbers; negative ones to `default_pool`."""
+    return _to(requests, jnp.where(labels >= 0, labels, default_pool).astype(jnp.int32))
+
+
+def _to(requests: Requests, pool: Int[Array, " n"]) -> Route:
+    never = jnp.full(pool.shape, jnp.inf)
+    return Route(pool, jnp.zeros(pool.shape, bool), requests.isl, jnp.zeros_like(never), pool, never)
+
+
+class PoolLoad(NamedTuple):
+    """What the pools do at one moment.
+
+    Attributes:
+        active, waiting: Requests that run and that wait.
+        slots: Slots of all replicas.
+        replicas: Replicas.
+    """
+
+    active: Int[Array, " pool"]
+    waiting: Int[Array, " pool"]
+    slots: Int[Array, " pool"]
+    replicas: Int[Array, " pool"]
+
+
+def pool_under_load(route: Route, load: PoolLoad, rules: Rules = SANE) -> Int[Array, ""]:
+    """The pool of one request, the route being its own entry; the first of equally loaded pools.
+
+    `rules.spill_by_requests` compares requests per replica, those that wait included, with the limit of spillover.
+    """
+    kind = route.spill_utilization.dtype
+    active, waiting, slots, replicas = (x.astype(kind) for x in load)
+    load_per_slot = jnp.where(slots > 0, (active + waiting) / jnp.maximum(slots, 1.0), jnp.inf)
+    pool = jnp.where(route.pool == LEAST_LOADED, jnp.argmin(load_per_slot).astype(jnp.int32), route.pool)
+    in_use = active / jnp.maximum(slots, 1.0)
+    if rules.spill_by_requests:
+        in_use = (active + waiting) / jnp.maximum(replicas, 1.0)
+    return jnp.where(in_use[pool] >= route.spill_utilization, route.spill_pool, pool)
+
+
+class Balance(enum.IntEnum):
+    """How a pool picks one of its replicas; one whose queue is full is passed over while another's is not."""
+
+    FEWEST = 0  # fewest requests that run or wait; the first of equals
+    ROUND_ROBIN = 1  # in turn
+    RANDOM = 2
+    TWO_CHOICES = 3  # the better of two random ones
+
+
+class ReplicaLoad(NamedTuple):
+    """What the replicas of all pools do at one moment.
+
+    Attributes:
+        pool: Pool of each replica; replicas of a pool lie side by side. The number of pools for one that is absent.
+        place: Place of each replica in its pool, from zero.
+        requests: Requests that run or wait.
+        full: Whether no more may wait.
+    """
+
+    pool: Int[Array, " replica"]
+    place: Int[Array, " replica"]
+    requests: Int[Array, " replica"]
+    full: Bool[Array, " replica"]
+
+
+def replica_of(
+    pool: Int[Array, ""],
+    count: Int[Array, ""],
+    load: ReplicaLoad,
+    balance: Int[Array, ""] | int,
+    turn: Int[Array, ""],
+    draws: Float[Array, " two"],
+) -> Int[Array, ""]:
+    """The replica of `pool`, by its number among all, that takes a request.
+
+    Args:
+        pool, count: The pool and its replicas.
+        load: Of the replicas of all pools.
+        balance: A `Balance`; may be traced.
+        turn: Place of the replica whose turn it is, for `ROUND_ROBIN`.
+        draws: Two uniform draws in [0, 1).
+    """
+    first = _uniform(draws[0], count)
+    second = first + 1 + _uniform(draws[1], count - 1)  # another one, where there is another
+    second = jnp.where(second < count, second, second - count)
+    worst = jnp.iinfo(jnp.int32).max // 4
+    scores = (
+        load.requests,
+        _steps_from(turn, load.place, count),
+        _steps_from(first, load.place, count),
+        jnp.where((load.place == first) | (load.place == second), load.requests, worst),
+    )
+    score = jax.lax.select_n(jnp.asarray(balance, jnp.int32), *scores)
+    score = score + jnp.where(load.full, worst, 0) + jnp.where(load.pool == pool, 0, 2 * worst)
+    return jnp.argmin(score).astype(jnp.int32)
+
+
+def _steps_from(start: Int[Array, ""], place: Int[Array, " replica"], count: Int[Array, ""]) -> Int[Array, " replica"]:
+    """Steps forward in a circle of `count` places."""
+    return jnp.where(place >= start, place - start, place - start + count)
+
+
+def _uniform(draw: Float[Array, ""], count: Int[Array, ""]) -> Int[Array, ""]:
+    return jnp.floor(draw * count.astype(draw.dtype)).astype(jnp.int32)
