@@ -95,21 +95,40 @@ def prefill_iteration_s(
     return jnp.maximum(iteration_s(profile, running, mean_tokens), arithmetic)
 
 
-def slots(profile: Profile, max_tokens: Number) -> Int[Array, "..."]:
-    """Requests that run at once when each may have `max_tokens` of context: what the room and the limits allow."""
-    return _slots(profile, max_tokens).astype(jnp.int32)
+def slots(profile: Profile, max_tokens: Number, *, whole: bool = True) -> Int[Array, "..."] | Float[Array, "..."]:
+    """Requests that run at once when each may have `max_tokens` of context: what the room and the limits allow.
+
+    Args:
+        profile: The replica.
+        max_tokens: Context that a slot is made for.
+        whole: Whole slots of whole blocks, as integers; else the real number, differentiable.
+    """
+    count = _slots(profile, max_tokens, whole)
+    return count.astype(jnp.int32) if whole else count
 
 
-def mean_context(isl: Number, osl: Number, chunk_tokens: Number) -> Float[Array, "..."]:
-    """Context of a request as its iterations see it, in the mean over prompt chunks and decode steps [tokens]."""
+def mean_context(isl: Number, osl: Number, chunk_tokens: Number, *, whole: bool = True) -> Float[Array, "..."]:
+    """Context of a request as its iterations see it, in the mean over prompt chunks and decode steps [tokens].
+
+    Args:
+        isl, osl: Prompt and output tokens.
+        chunk_tokens: Prompt tokens of an iteration.
+        whole: Whole chunks; else their mean over prompts of about that length, differentiable.
+    """
     dtype = jnp.result_type(float)
     isl, osl, chunk = (jnp.asarray(x).astype(dtype) for x in (isl, osl, chunk_tokens))
-    chunks, steps = jnp.ceil(isl / chunk), jnp.maximum(osl - 1.0, 0.0)
+    chunks, steps = _chunks(isl, chunk, whole), jnp.maximum(osl - 1.0, 0.0)
     return (chunks * isl / 2.0 + steps * (isl + osl / 2.0)) / (chunks + steps)
 
 
 def first_token_s(
-    profile: Profile, isl: Number, running: Number, mean_tokens: Number | None = None, rules: Rules = SANE
+    profile: Profile,
+    isl: Number,
+    running: Number,
+    mean_tokens: Number | None = None,
+    rules: Rules = SANE,
+    *,
+    whole: bool = True,
 ) -> Float[Array, "..."]:
     """Time of a prompt from its first iteration to its first token, chunk by chunk.
 
@@ -119,14 +138,18 @@ def first_token_s(
         running: Requests that run beside it, itself included.
         mean_tokens: Their mean context [tokens]; `calibration_tokens` where None.
         rules: `prefill_without_compute` leaves out arithmetic and length.
+        whole: Whole chunks; else their mean over prompts of about that length, differentiable.
     """
     isl, chunk = _real(profile, isl), _real(profile, profile.chunk_tokens)
     if rules.prefill_without_compute:
-        return jnp.ceil(isl / chunk) * iteration_s(profile, running)
+        return _chunks(isl, chunk, whole) * iteration_s(profile, running)
     step = iteration_s(profile, running, mean_tokens)
+    if not whole:
+        arithmetic = profile.prefill_token_s * isl + profile.prefill_pair_s * isl**2 / 2.0
+        return jnp.maximum(_chunks(isl, chunk, whole) * step, arithmetic)
     full = jnp.floor(isl / chunk)
     first = profile.prefill_token_s * chunk + profile.prefill_pair_s * chunk**2 / 2.0
-    rise = profile.prefill_pair_s * chunk**2  # of the arithmetic, from a chunk to the next
+    rise = _real(profile, profile.prefill_pair_s) * chunk**2  # of the arithmetic, from a chunk to the next
     short = (step - first) / jnp.where(rise > 0, rise, 1.0)  # chunks whose arithmetic the iteration hides
     hidden = jnp.where(rise > 0, jnp.clip(jnp.ceil(short), 0.0, full), jnp.where(step >= first, full, 0.0))
     beyond = (full - hidden) * (first + rise * (full + hidden - 1.0) / 2.0)
@@ -144,6 +167,7 @@ def service_s(
     running: Number | None = None,
     mean_tokens: Number | None = None,
     rules: Rules = SANE,
+    whole: bool = True,
 ) -> Float[Array, "..."]:
     """Time for which a request holds its slot.
 
@@ -154,16 +178,17 @@ def service_s(
         running: Requests that run; all slots where None.
         mean_tokens: Their mean context; as if all were like this request where None.
         rules: `whole_chunks`, `final_length` and `extra_decode_step` count as the fleet reference does.
+        whole: Whole slots and chunks; else real numbers, differentiable.
     """
     isl, osl = _real(profile, isl), _real(profile, osl)
-    count = _slots(profile, max_tokens) if running is None else running
+    chunk = _real(profile, profile.chunk_tokens)
+    count = _slots(profile, max_tokens, whole) if running is None else running
     if mean_tokens is None:
-        mean_tokens = isl + osl if rules.final_length else mean_context(isl, osl, profile.chunk_tokens)
+        mean_tokens = isl + osl if rules.final_length else mean_context(isl, osl, chunk, whole=whole)
     if rules.whole_chunks:
-        chunks = jnp.ceil(isl / _real(profile, profile.chunk_tokens))
-        prompt = chunks * prefill_iteration_s(profile, count, mean_tokens, isl / 2.0)
+        prompt = _chunks(isl, chunk, whole) * prefill_iteration_s(profile, count, mean_tokens, isl / 2.0)
     else:
-        prompt = first_token_s(profile, isl, count, mean_tokens)
+        prompt = first_token_s(profile, isl, count, mean_tokens, whole=whole)
     steps = osl if rules.extra_decode_step else jnp.maximum(osl - 1.0, 0.0)
     return prompt + steps * iteration_s(profile, count, mean_tokens)
 
@@ -172,7 +197,7 @@ def throughput_per_s(
     profile: Profile, isl: Number, osl: Number, max_tokens: Number, rules: Rules = SANE
 ) -> Float[Array, "..."]:
     """Requests per second of a replica with every slot in use; 0 where it has none."""
-    return _slots(profile, max_tokens) / service_s(profile, isl, osl, max_tokens, rules=rules)
+    return _slots(profile, max_tokens, True) / service_s(profile, isl, osl, max_tokens, rules=rules)
 
 
 def fitted(
@@ -214,11 +239,18 @@ def _anonymous(law: PowerLaw | None) -> PowerLaw | None:
     return None if law is None else dataclasses.replace(law, evidence="none")
 
 
-def _slots(profile: Profile, max_tokens: Number) -> Float[Array, "..."]:
+def _slots(profile: Profile, max_tokens: Number, whole: bool) -> Float[Array, "..."]:
     context = jnp.maximum(_real(profile, max_tokens), 1.0)
-    room = jnp.floor(profile.kv_blocks / jnp.ceil(context / profile.block_tokens))
-    count = jnp.minimum(jnp.maximum(room, profile.least_slots), profile.max_slots)
-    return jnp.minimum(count, jnp.floor(profile.max_slot_tokens / context))
+    if whole:
+        room = jnp.floor(profile.kv_blocks / jnp.ceil(context / profile.block_tokens))
+        most = jnp.floor(profile.max_slot_tokens / context)
+    else:
+        room, most = profile.kv_blocks * profile.block_tokens / context, profile.max_slot_tokens / context
+    return jnp.minimum(jnp.minimum(jnp.maximum(room, profile.least_slots), profile.max_slots), most)
+
+
+def _chunks(isl: Float[Array, "..."], chunk: Float[Array, "..."], whole: bool) -> Float[Array, "..."]:
+    return jnp.ceil(isl / chunk) if whole else jnp.maximum(isl / chunk + 0.5, 1.0)
 
 
 def _real(profile: Profile, number: Number) -> Float[Array, "..."]:
