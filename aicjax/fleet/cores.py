@@ -13,8 +13,8 @@ import numpy as np
 def over_cores(function: Callable[..., Any], rows: Sequence[Any], at_once: int) -> Any:
     """`function(*rows)` in groups of rows, each core taking the next group that is left.
 
-    A compiled function holds no lock of Python, so that threads suffice. Every group has `at_once` rows, the last filled
-    up by copies of its last row, so that one program serves all.
+    A compiled function holds no lock of Python, so that threads suffice. Every group has `at_once` rows, the last one
+    filled up by copies of its last row, so that one program serves all.
 
     Args:
         function: A compiled function of pytrees with a leading row axis; answers with one.

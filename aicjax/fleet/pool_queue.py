@@ -15,6 +15,7 @@ from aicjax.fleet.arrivals import poisson_gaps
 from aicjax.fleet.cores import over_cores
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.profile import Profile, slots
+from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service import ServiceLaw, service_law
 from aicjax.fleet.slot_queue import slot_waits
 
@@ -29,10 +30,12 @@ class QueueSample(NamedTuple):
     Attributes:
         wait_s: Wait for a slot [load seed request].
         prefill_s: Time from start to first token [load seed request].
+        utilization: Mean servers that the arrivals ask for, as a share of all; from 1 on, waits grow with time [load].
     """
 
-    wait_s: np.ndarray
-    prefill_s: np.ndarray
+    wait_s: Float[np.ndarray, "load seed request"]
+    prefill_s: Float[np.ndarray, "load seed request"]
+    utilization: Float[np.ndarray, " load"]
 
     @property
     def ttft_s(self) -> np.ndarray:
@@ -69,23 +72,25 @@ def simulate_queues(
         seeds: Independent runs.
         arrivals: Gaps of mean one from a key and their number; Poisson by default.
     """
-    law = ServiceLaw(*(np.atleast_2d(np.asarray(leaf)) for leaf in service))
-    dtype = law.service_s.dtype
-    rate, servers_ = np.broadcast_arrays(np.atleast_1d(np.asarray(rate_per_s, dtype)), np.atleast_1d(servers))
-    loads = np.broadcast_shapes(rate.shape, law.weight.shape[:1])
-    rate, servers_ = (np.broadcast_to(x, loads) for x in (rate, servers_.astype(np.int32)))
-    law = ServiceLaw(*(np.broadcast_to(leaf, (*loads, leaf.shape[1])) for leaf in law))
+    law = [np.atleast_2d(np.asarray(leaf)) for leaf in service]
+    dtype = law[0].dtype
+    loads = np.broadcast_shapes(np.shape(rate_per_s), np.shape(servers), law[0].shape[:1])
+    rates = np.broadcast_to(np.asarray(rate_per_s, dtype), loads)
+    counts = np.broadcast_to(np.asarray(servers, np.int32), loads)
+    law = [np.broadcast_to(leaf, (*loads, leaf.shape[1])) for leaf in law]
     keys = np.asarray(jax.random.key_data(jax.random.split(key, seeds)))
 
     load, seed = (axis.ravel() for axis in np.indices((*loads, seeds)))
-    widths = np.maximum(LEAST_WIDTH, 2 ** np.ceil(np.log2(servers_)).astype(int))[load]
+    widths = np.maximum(LEAST_WIDTH, 2 ** np.ceil(np.log2(counts)).astype(int))[load]
     answers = np.empty((2, load.size, requests), dtype)
     for width in np.unique(widths):
         rows = np.flatnonzero(widths == width)
-        at, law_rows = load[rows], ServiceLaw(*(leaf[load[rows]] for leaf in law))
         run = functools.partial(_run, width=int(width), requests=requests, arrivals=arrivals)
-        answers[:, rows] = over_cores(run, (keys[seed[rows]], law_rows, rate[at], servers_[at]), FLEETS_AT_ONCE)
-    return QueueSample(*answers.reshape(2, *loads, seeds, requests))
+        of_load = jax.tree.map(lambda leaf, at=load[rows]: leaf[at], (law, rates, counts))
+        answers[:, rows] = over_cores(run, (keys[seed[rows]], *of_load), FLEETS_AT_ONCE)
+    wait_s, prefill_s = answers.reshape(2, *loads, seeds, requests)
+    mean_s = np.sum(law[0] * law[2], axis=1)
+    return QueueSample(wait_s, prefill_s, rates * mean_s / counts)
 
 
 def simulate_pool(
@@ -98,7 +103,8 @@ def simulate_pool(
     *,
     requests: int,
     seeds: int = 1,
-    running: float = 1.0,
+    running: float | None = None,
+    rules: Rules = SANE,
     arrivals: Arrivals = unit_poisson,
 ) -> QueueSample:
     """A pool of replicas that share one queue, each request holding a slot for its service time at full concurrency.
@@ -112,26 +118,28 @@ def simulate_pool(
         replicas: Replicas.
         requests: Requests of each seed.
         seeds: Independent runs.
-        running: Requests that run beside a prompt, itself included; 1 for a prompt alone.
+        running: Requests that run beside a prompt, itself included; all slots where None.
+        rules: Rules of service times.
         arrivals: Gaps of mean one from a key and their number; Poisson by default.
     """
-    service = service_law(profile, lengths, max_tokens, running)
+    service = service_law(profile, lengths, max_tokens, running=running, rules=rules)
     servers = np.asarray(replicas) * int(slots(profile, max_tokens))
     return simulate_queues(key, service, rate_per_s, servers, requests=requests, seeds=seeds, arrivals=arrivals)
 
 
 @functools.partial(jax.jit, static_argnames=("width", "requests", "arrivals"))
 def _run(
-    keys: Array, law: ServiceLaw, rate_per_s: Array, servers: Array, *, width: int, requests: int, arrivals: Arrivals
-) -> Float[Array, "two row request"]:
+    keys: Array, law: list[Array], rate_per_s: Array, servers: Array, *, width: int, requests: int, arrivals: Arrivals
+) -> tuple[Float[Array, "fleet request"], Float[Array, "fleet request"]]:
     """Waits and prefills of some fleets."""
 
-    def drawn(key: Array, law: ServiceLaw, rate_per_s: Array) -> tuple[Array, Array, Array]:
+    def drawn(key: Array, law: list[Array], rate_per_s: Array) -> tuple[Array, Array, Array]:
+        service_s, prefill_s, weight = law
         gap_key, length_key = jax.random.split(jax.random.wrap_key_data(key))
-        below = jnp.cumsum(law.weight)
+        below = jnp.cumsum(weight)
         place = jax.random.uniform(length_key, (requests,), below.dtype) * below[-1]
         point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
-        return arrivals(gap_key, requests) / rate_per_s, law.service_s[point], law.prefill_s[point]
+        return arrivals(gap_key, requests) / rate_per_s, service_s[point], prefill_s[point]
 
     gaps_s, service_s, prefill_s = jax.vmap(drawn)(keys, law, rate_per_s)
     return slot_waits(gaps_s, service_s, servers, width=width), prefill_s
