@@ -127,13 +127,31 @@ def simulate_pool(
     return simulate_queues(key, service, rate_per_s, servers, requests=requests, seeds=seeds, arrivals=arrivals)
 
 
-@functools.partial(jax.jit, static_argnames=("width", "requests", "arrivals"))
 def _run(
-    keys: Array, law: list[Array], rate_per_s: Array, servers: Array, *, width: int, requests: int, arrivals: Arrivals
+    keys: AnyArray,
+    law: list[AnyArray],
+    rate_per_s: AnyArray,
+    servers: AnyArray,
+    *,
+    width: int,
+    requests: int,
+    arrivals: Arrivals,
 ) -> tuple[Float[Array, "fleet request"], Float[Array, "fleet request"]]:
     """Waits and prefills of some fleets."""
+    gaps_s, service_s, prefill_s = _drawn(keys, law, rate_per_s, requests, arrivals)
+    return _waits(gaps_s, service_s, servers, width=width), prefill_s
 
-    def drawn(key: Array, law: list[Array], rate_per_s: Array) -> tuple[Array, Array, Array]:
+
+_waits = jax.jit(slot_waits, static_argnames="width")
+
+
+@functools.partial(jax.jit, static_argnames=("requests", "arrivals"))  # apart from the waits: one program for all widths
+def _drawn(
+    keys: Array, law: list[Array], rate_per_s: Array, requests: int, arrivals: Arrivals
+) -> tuple[Float[Array, "fleet request"], ...]:
+    """Gaps, service times and prefills of the requests of some fleets."""
+
+    def fleet(key: Array, law: list[Array], rate_per_s: Array) -> tuple[Array, Array, Array]:
         service_s, prefill_s, weight = law
         gap_key, length_key = jax.random.split(jax.random.wrap_key_data(key))
         below = jnp.cumsum(weight)
@@ -141,5 +159,4 @@ def _run(
         point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
         return arrivals(gap_key, requests) / rate_per_s, service_s[point], prefill_s[point]
 
-    gaps_s, service_s, prefill_s = jax.vmap(drawn)(keys, law, rate_per_s)
-    return slot_waits(gaps_s, service_s, servers, width=width), prefill_s
+    return jax.vmap(fleet)(keys, law, rate_per_s)
