@@ -241,12 +241,13 @@ def _anonymous(law: PowerLaw | None) -> PowerLaw | None:
 
 def _slots(profile: Profile, max_tokens: Number, whole: bool) -> Float[Array, "..."]:
     context = jnp.maximum(_real(profile, max_tokens), 1.0)
+    limited = jnp.isfinite(jnp.asarray(profile.max_slot_tokens))
+    room = profile.kv_blocks * profile.block_tokens / context
+    most = jnp.where(limited, profile.max_slot_tokens, context) / context
     if whole:
-        room = jnp.floor(profile.kv_blocks / jnp.ceil(context / profile.block_tokens))
-        most = jnp.floor(profile.max_slot_tokens / context)
-    else:
-        room, most = profile.kv_blocks * profile.block_tokens / context, profile.max_slot_tokens / context
-    return jnp.minimum(jnp.minimum(jnp.maximum(room, profile.least_slots), profile.max_slots), most)
+        room, most = jnp.floor(profile.kv_blocks / jnp.ceil(context / profile.block_tokens)), jnp.floor(most)
+    count = jnp.minimum(jnp.maximum(room, profile.least_slots), profile.max_slots)
+    return jnp.where(limited, jnp.minimum(count, most), count)
 
 
 def _chunks(isl: Float[Array, "..."], chunk: Float[Array, "..."], whole: bool) -> Float[Array, "..."]:

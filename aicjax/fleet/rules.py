@@ -18,6 +18,8 @@ class Rules(NamedTuple):
             three matrices where not measured; beside them attention weights alone are read, and `ep` has no effect.
         halving_inverse: The inverse of a power law by twenty halvings that stop one request short.
         least_integer_load: Power is read at the running requests rounded down, at least one.
+        steady_phases: Prefill and decode replicas run all slots whatever comes: no wait, no transfer, a prompt chunk of
+            every slot in an iteration, a factor from the time of a prompt to the TTFT.
         spill_by_requests: Spillover compares requests per replica, those that wait included, with its limit, not the
             share of slots in use.
     """
@@ -30,6 +32,7 @@ class Rules(NamedTuple):
     expert_shortcuts: bool = False
     halving_inverse: bool = False
     least_integer_load: bool = False
+    steady_phases: bool = False
     spill_by_requests: bool = False
 
 
