@@ -153,7 +153,8 @@ def fleet_run(
         """Pool and replica of the next arrival, and whether its pool can serve it at all."""
         i = jnp.minimum(state.arrivals, last)
         own = jax.tree.map(lambda values: values[i], route)
-        pool = pool_under_load(own, PoolLoad(state.running, state.queued, pool_slots, pool_replicas), rules)
+        pool_load = PoolLoad(state.running, state.queued, pool_slots, pool_replicas)
+        pool = pool_under_load(own, pool_load, jnp.isfinite(times.service_s[i]), rules)
         load = ReplicaLoad(replicas.pool, replicas.place, state.active + state.waiting, state.waiting >= limit)
         replica = replica_of(pool, pool_replicas[pool], load, balance, state.turn[pool], draws[i])
         return pool, replica, jnp.isfinite(_service_s(i, pool)) & (pool_slots[pool] > 0)

@@ -2,9 +2,9 @@
 """Where requests go: the pool by a policy, then a replica of the pool by load balance.
 
 A policy is a pure function of the requests and the context limits of the pools. It answers a `Route`: what can be said
-before the load is known, one entry a request. `pool_under_load` and `replica_of` finish the choice when the request
-arrives. A route never changes a request: a shortened prompt is a number of the route. Routes of several policies stack,
-and their random numbers are arguments, so that policies can be compared under common random numbers.
+before the load is known, one entry a request, along any leading axes. `pool_under_load` and `replica_of` finish the
+choice when the request arrives. A route never changes a request: a shortened prompt is a number of the route. Routes of
+several policies stack, and random numbers are arguments, so that policies compare under common random numbers.
 """
 
 import enum
@@ -28,12 +28,12 @@ class Requests(NamedTuple):
         compressible: Whether the prompt may be shortened.
     """
 
-    isl: Int[Array, " n"]
-    osl: Int[Array, " n"]
-    compressible: Bool[Array, " n"] | bool = True
+    isl: Int[Array, "*axes n"]
+    osl: Int[Array, "*axes n"]
+    compressible: Bool[Array, "*axes n"] | bool = True
 
     @property
-    def total(self) -> Int[Array, " n"]:
+    def total(self) -> Int[Array, "*axes n"]:
         """Total tokens."""
         return self.isl + self.osl
 
@@ -50,12 +50,12 @@ class Route(NamedTuple):
         spill_utilization: Share of the slots of `pool` in use from which on it is too full; infinite for never.
     """
 
-    pool: Int[Array, " n"]
-    compressed: Bool[Array, " n"]
-    isl: Int[Array, " n"]
-    delay_s: Float[Array, " n"]
-    spill_pool: Int[Array, " n"]
-    spill_utilization: Float[Array, " n"]
+    pool: Int[Array, "*axes n"]
+    compressed: Bool[Array, "*axes n"]
+    isl: Int[Array, "*axes n"]
+    delay_s: Float[Array, "*axes n"]
+    spill_pool: Int[Array, "*axes n"]
+    spill_utilization: Float[Array, "*axes n"]
 
 
 def shortest_pool(max_tokens: Int[Array, " pool"]) -> Int[Array, ""]:
@@ -70,14 +70,14 @@ def longest_pool(max_tokens: Int[Array, " pool"]) -> Int[Array, ""]:
 
 def fit_route(requests: Requests, max_tokens: Int[Array, " pool"]) -> Route:
     """To the pool of least context that holds the request; where none does, to the longest."""
-    holds = requests.total[:, None] <= max_tokens
-    shortest = jnp.argmin(jnp.where(holds, max_tokens, jnp.iinfo(jnp.int32).max), axis=1).astype(jnp.int32)
-    return _to(requests, jnp.where(jnp.any(holds, axis=1), shortest, longest_pool(max_tokens)))
+    holds = requests.total[..., None] <= max_tokens
+    shortest = jnp.argmin(jnp.where(holds, max_tokens, jnp.iinfo(jnp.int32).max), axis=-1).astype(jnp.int32)
+    return _to(requests, jnp.where(jnp.any(holds, axis=-1), shortest, longest_pool(max_tokens)))
 
 
 def length_route(requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatLike) -> Route:
     """To the shortest pool up to `threshold_tokens` in total, to the longest above."""
-    short = requests.total <= threshold_tokens
+    short = requests.total <= jnp.floor(threshold_tokens).astype(jnp.int32)
     return _to(requests, jnp.where(short, shortest_pool(max_tokens), longest_pool(max_tokens)))
 
 
@@ -100,7 +100,7 @@ def compress_route(
     gamma: FloatLike,
     success: FloatLike,
     latency_s: FloatLike,
-    draws: Float[Array, " n"],
+    draws: Float[Array, "*axes n"],
 ) -> Route:
     """By length; but a request up to `gamma` times the threshold is shortened to fit the shortest pool.
 
@@ -114,8 +114,8 @@ def compress_route(
         draws: Uniform draws in [0, 1), one a request.
     """
     route = length_route(requests, max_tokens, threshold_tokens)
-    total = requests.total
-    borderline = (total > threshold_tokens) & (total <= gamma * threshold_tokens)
+    within = requests.total <= jnp.floor(gamma * threshold_tokens).astype(jnp.int32)
+    borderline = within & (requests.total > threshold_tokens)
     left = threshold_tokens - requests.osl
     compressed = borderline & requests.compressible & (draws < success) & (left > 0)
     return route._replace(
@@ -127,26 +127,41 @@ def compress_route(
 
 
 def least_loaded_route(requests: Requests) -> Route:
-    """To the pool with the fewest requests, running or waiting, for its slots."""
+    """To the pool with the fewest requests, running or waiting, for its slots, of those that can hold the request."""
     return _to(requests, jnp.full(requests.isl.shape, LEAST_LOADED, jnp.int32))
 
 
 def round_robin_route(requests: Requests, max_tokens: Int[Array, " pool"]) -> Route:
-    """To the pools in turn."""
-    return _to(requests, jnp.arange(requests.isl.size, dtype=jnp.int32) % max_tokens.size)
+    """To the pools in turn; past those that cannot hold the request."""
+    pools = max_tokens.size
+    turn = jnp.arange(requests.isl.shape[-1], dtype=jnp.int32)[:, None] % pools
+    steps = (jnp.arange(pools, dtype=jnp.int32) - turn) % pools
+    holds = requests.total[..., None] <= max_tokens
+    next_pool = jnp.argmin(jnp.where(holds, steps, pools), axis=-1).astype(jnp.int32)
+    return _to(requests, jnp.where(jnp.any(holds, axis=-1), next_pool, longest_pool(max_tokens)))
 
 
-def random_route(requests: Requests, max_tokens: Int[Array, " pool"], draws: Float[Array, " n"]) -> Route:
-    """To any pool, by uniform draws in [0, 1), one a request."""
-    return _to(requests, jnp.floor(draws * max_tokens.size).astype(jnp.int32))
+def random_route(
+    requests: Requests, max_tokens: Int[Array, " pool"], draws: Float[Array, "*axes n"], rules: Rules = SANE
+) -> Route:
+    """To any pool that can hold the request, by uniform draws in [0, 1), one a request.
+
+    `rules.any_context` draws from all pools.
+    """
+    holds = requests.total[..., None] <= (jnp.iinfo(jnp.int32).max if rules.any_context else max_tokens)
+    holds = jnp.broadcast_to(holds, (*requests.isl.shape, max_tokens.size))
+    rank = jnp.cumsum(holds.astype(jnp.int32), axis=-1)
+    wanted = jnp.floor(draws * rank[..., -1].astype(draws.dtype)).astype(jnp.int32) + 1
+    drawn = jnp.argmax(rank == wanted[..., None], axis=-1).astype(jnp.int32)
+    return _to(requests, jnp.where(rank[..., -1] > 0, drawn, longest_pool(max_tokens)))
 
 
-def label_route(requests: Requests, labels: Int[Array, " n"], default_pool: int | Int[Array, ""]) -> Route:
+def label_route(requests: Requests, labels: Int[Array, "*axes n"], default_pool: int | Int[Array, ""]) -> Route:
     """To the pool that a model name or a classifier gives, as pool numbers; negative ones to `default_pool`."""
     return _to(requests, jnp.where(labels >= 0, labels, default_pool).astype(jnp.int32))
 
 
-def _to(requests: Requests, pool: Int[Array, " n"]) -> Route:
+def _to(requests: Requests, pool: Int[Array, "*axes n"]) -> Route:
     never = jnp.full(pool.shape, jnp.inf)
     return Route(pool, jnp.zeros(pool.shape, bool), requests.isl, jnp.zeros_like(never), pool, never)
 
@@ -166,14 +181,20 @@ class PoolLoad(NamedTuple):
     replicas: Int[Array, " pool"]
 
 
-def pool_under_load(route: Route, load: PoolLoad, rules: Rules = SANE) -> Int[Array, ""]:
-    """The pool of one request, the route being its own entry; the first of equally loaded pools.
+def pool_under_load(route: Route, load: PoolLoad, holds: Bool[Array, " pool"], rules: Rules = SANE) -> Int[Array, ""]:
+    """The pool of one request; the first of equally loaded pools.
 
-    `rules.spill_by_requests` compares requests per replica, those that wait included, with the limit of spillover.
+    Args:
+        route: Its own entry.
+        load: Of the pools.
+        holds: Whether each pool can serve the request.
+        rules: `spill_by_requests` compares requests per replica, those that wait included, with the limit of
+            spillover; `any_context` gives the least loaded pool a request whether or not it can serve it.
     """
     kind = route.spill_utilization.dtype
     active, waiting, slots, replicas = (x.astype(kind) for x in load)
-    load_per_slot = jnp.where(slots > 0, (active + waiting) / jnp.maximum(slots, 1.0), jnp.inf)
+    may = (slots > 0) & (holds | rules.any_context)
+    load_per_slot = jnp.where(may, (active + waiting) / jnp.maximum(slots, 1.0), jnp.inf)
     pool = jnp.where(route.pool == LEAST_LOADED, jnp.argmin(load_per_slot).astype(jnp.int32), route.pool)
     in_use = active / jnp.maximum(slots, 1.0)
     if rules.spill_by_requests:

@@ -22,6 +22,7 @@ class Rules(NamedTuple):
             every slot in an iteration, a factor from the time of a prompt to the TTFT.
         spill_by_requests: Spillover compares requests per replica, those that wait included, with its limit, not the
             share of slots in use.
+        any_context: Random and least-loaded routing take pools whose context the request does not fit.
     """
 
     whole_chunks: bool = False
@@ -34,6 +35,7 @@ class Rules(NamedTuple):
     least_integer_load: bool = False
     steady_phases: bool = False
     spill_by_requests: bool = False
+    any_context: bool = False
 
 
 SANE = Rules()
