@@ -21,6 +21,7 @@ FLOORS = (
     ("explore",),
     ("sweeps", "calibrate", "fleet"),
     ("report", "deploy"),
+    ("service",),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -34,6 +35,11 @@ HOST_ONLY = (
     "deploy/",
     "explore/request.py",
     "sweeps/spec.py",
+    "fleet/requests.py",
+    "fleet/request_fields.py",
+    "fleet/replica_spec.py",
+    "fleet/plan_request.py",
+    "fleet/answer_parts.py",
     "compat.py",
     "__init__.py",
 )

@@ -9,7 +9,22 @@ import typer
 
 import aicjax
 from aicjax._results import AicjaxError
-from aicjax.cli import calibrate, db, device, estimate, exp, options, query, recommend, refusals, search, support, sweep
+from aicjax.cli import (
+    calibrate,
+    db,
+    device,
+    estimate,
+    exp,
+    fleet,
+    fleet_options,
+    options,
+    query,
+    recommend,
+    refusals,
+    search,
+    support,
+    sweep,
+)
 
 EXIT_INTERNAL = 70  # a defect of this program (EX_SOFTWARE)
 EXIT_INTERRUPTED = 130
@@ -29,6 +44,7 @@ app.command("estimate")(estimate.command)
 app.add_typer(query.app, name="query")
 app.command("calibrate")(calibrate.command)
 app.command("support")(support.command)
+app.add_typer(fleet.app, name="fleet")
 app.add_typer(db.app, name="db")
 
 
@@ -61,6 +77,8 @@ def run(arguments: Sequence[str]) -> int:
     arguments = list(arguments[1:] if arguments[:1] == ["cli"] else arguments)
     debug = "--debug" in arguments
     arguments = options.joined([argument for argument in arguments if argument != "--debug"])
+    if arguments[:1] == ["fleet"]:
+        arguments = fleet_options.joined(arguments)
     device.prepare()
     try:
         arguments = refusals.without_effect(arguments)

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
-from aicjax.fleet.replica_spec import Count, NotNegative, Part, PresetReplica, ReplicaField
+from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
 
 Milliseconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0, le=1e9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 CompatName = Literal["default", "fleet-reference"]
 TraceFormat = Literal["auto", "azure", "splitwise", "mooncake", "semantic_router"]
+RATE_PER_S = 200.0  # where none is stated
 MOST_REQUESTS = 20_000_000  # of one answer, over all fleets and seeds
 
 
@@ -30,10 +31,10 @@ Rates = Annotated[tuple[Rate, ...], BeforeValidator(listed), Field(min_length=1,
 
 
 def _replicas(value: Any) -> Any:
-    """Replicas of a list; a text names presets with commas between, or one replica by its fields."""
-    if isinstance(value, str) and "=" in value:
-        return [value]
-    return listed(value)
+    """Replicas of a list; a text separates them by semicolons, or names presets with commas between."""
+    if not isinstance(value, str) or ("=" not in value and ";" not in value):
+        return listed(value)
+    return [part.strip() for part in value.split(";") if part.strip()]
 
 
 Replicas = Annotated[tuple[ReplicaField, ...], BeforeValidator(_replicas), Field(min_length=1)]
@@ -56,7 +57,7 @@ class WorkloadFields(Part):
         workload: Built-in distribution of total tokens, or a JSON file of `[tokens, cumulative share]` points.
         trace: File of requests with times and lengths; `trace_format` is how to read it.
         isl, osl: Prompt and output tokens, where all requests are alike.
-        input_share: Share of the prompt in the total tokens of a distribution.
+        input_share: Share of the prompt in the total tokens of a distribution; what is known of the data when None.
     """
 
     workload: str | None = None
@@ -64,7 +65,7 @@ class WorkloadFields(Part):
     trace_format: TraceFormat = "auto"
     isl: Count | None = None
     osl: Count | None = None
-    input_share: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    input_share: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
     def _check_workload(self) -> Self:
@@ -153,9 +154,10 @@ class LoadFields(Part):
     """How requests arrive.
 
     Attributes:
-        rate_per_s: Mean rate.
-        arrival_cv2: Squared coefficient of variation of the times between arrivals: 1 is Poisson, above is bursty.
+        rate_per_s: Mean rate; that of the trace when None, 200 without a trace.
+        arrival_cv2: Squared coefficient of variation of the times between arrivals: 1 is Poisson, above is bursty; that
+            of the trace when None, 1 without a trace.
     """
 
-    rate_per_s: Rate = 200.0
-    arrival_cv2: NotNegative = 1.0
+    rate_per_s: Rate | None = None
+    arrival_cv2: Annotated[float, Field(gt=0)] | None = None

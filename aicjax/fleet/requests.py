@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
-from aicjax.fleet.replica_spec import Count, NotNegative, Part, PresetReplica, ReplicaField
+from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
 from aicjax.fleet.request_fields import (
     MOST_REQUESTS,
     LimitFields,
@@ -87,12 +87,14 @@ class FleetSpec(Part):
         router: The rule.
         threshold: Total tokens up to which a request is short (two pools); None is what the smallest pool takes.
         gamma: Factor of the threshold up to which requests are compressed (router `compress`).
+        spill_utilization: Share of the slots of the short pool in use from which on it is too full (`spillover`).
     """
 
     pools: Annotated[tuple[PoolSpec, ...], Field(min_length=1, max_length=32)]
     router: RouterName = "length"
     threshold: Count | None = None
     gamma: Gamma = 1.5
+    spill_utilization: Annotated[float, Field(gt=0, le=1)] = 0.85
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -134,7 +136,7 @@ class WhatIfRequest(Request, WorkloadFields, LimitFields, PoolFields, _SizingFie
 
     rates_per_s: Rates = (50.0, 100.0, 200.0, 500.0, 1000.0)
     compare: Replicas | None = None
-    arrival_cv2: NotNegative = 1.0
+    arrival_cv2: Annotated[float, Field(gt=0)] | None = None
 
 
 class RoutersRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):

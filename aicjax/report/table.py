@@ -73,7 +73,13 @@ def print_top(console: Console, title: str, rows: Sequence[Row], *, with_backend
 
 
 def print_fitted(
-    console: Console, title: str, rows: Sequence[Any], columns: Sequence[Column], dropped_first: Sequence[str] = ()
+    console: Console,
+    title: str,
+    rows: Sequence[Any],
+    columns: Sequence[Column],
+    dropped_first: Sequence[str] = (),
+    *,
+    bold_first: bool = True,
 ) -> None:
     """Prints a table, the first row bold, without the least needed columns if the console is narrow.
 
@@ -83,13 +89,14 @@ def print_fitted(
         rows: What the columns make text of.
         columns: The columns.
         dropped_first: Headers of columns that may be left out, in that order.
+        bold_first: Whether the first row stands out.
     """
-    table = _table(title, rows, columns)
+    table = _table(title, rows, columns, bold_first)
     for header in dropped_first:
         if Measurement.get(console, console.options.update(width=_UNLIMITED), table).maximum <= console.width:
             break
         columns = [column for column in columns if column.header != header]
-        table = _table(title, rows, columns)
+        table = _table(title, rows, columns, bold_first)
     console.print(table)
 
 
@@ -104,7 +111,7 @@ def _columns(first: Row, with_backend: bool) -> list[Column]:
     return [*columns, _MEMORY, *([_BINDING, _PROVENANCE] if first.binding else [])]
 
 
-def _table(title: str, rows: Sequence[Any], columns: Sequence[Column]) -> Table:
+def _table(title: str, rows: Sequence[Any], columns: Sequence[Column], bold_first: bool) -> Table:
     table = Table(
         title=title,
         title_justify="left",
@@ -116,5 +123,5 @@ def _table(title: str, rows: Sequence[Any], columns: Sequence[Column]) -> Table:
     for column in columns:
         table.add_column(column.header, justify=column.side, no_wrap=True)
     for place, row in enumerate(rows):
-        table.add_row(*(column.text(row) for column in columns), style=None if place else "bold")
+        table.add_row(*(column.text(row) for column in columns), style="bold" if bold_first and not place else None)
     return table

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about many sizings: fleets by threshold, by rate and by kind of replica."""
+
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from aicjax._results import InputError
+from aicjax.fleet.answer_parts import FleetAnswer, ParetoAnswer, RateRow, ThresholdRow, WhatIfAnswer
+from aicjax.fleet.cdf import load_lengths
+from aicjax.fleet.fleet_rows import asked_of
+from aicjax.fleet.inputs import law_of, profile_of
+from aicjax.fleet.lengths import Lengths
+from aicjax.fleet.profile import Profile, stacked
+from aicjax.fleet.requests import ParetoRequest, WhatIfRequest
+from aicjax.fleet.size_cases import best_rows, by_rate, by_threshold, floats, numbers_of
+from aicjax.fleet.thresholds import knot_thresholds, on_front
+
+_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)  # of the requests of a trace, at which pools may part
+
+
+def pareto(request: ParetoRequest) -> ParetoAnswer:
+    """The cheapest two pools for each threshold between them, beside one pool of all requests.
+
+    Raises:
+        InputError: A name that is not known, or no threshold that parts the requests.
+        DataError: A file breaks its rules.
+    """
+    law = law_of(request)
+    replicas = [request.replica, request.replica if request.replica_long is None else request.replica_long]
+    profiles = [profile_of(replica) for replica in replicas]
+    thresholds = _tried(request, law)
+    rows = _cheapest_by_threshold(request, law, profiles, thresholds)
+    single = _cheapest_by_threshold(request, law, profiles[1:], [()])[0]
+    front = on_front(*(jnp.asarray(column) for column in zip(*map(_cost_and_time, [*rows, single]), strict=True)))
+    saved = [1 - row.cost.per_hour / single.cost.per_hour if single.cost.per_hour > 0 else 0.0 for row in rows]
+    table = [
+        *map(ThresholdRow, (pair[0] for pair in thresholds), rows, saved, (bool(on) for on in front[:-1])),
+        ThresholdRow(None, single, 0.0, bool(front[-1])),
+    ]
+    met = [place for place, row in enumerate(table) if row.fleet.meets]
+    best = min(met, key=lambda place: table[place].fleet.cost.per_hour) if met else None
+    return ParetoAnswer(asked_of(request, law), tuple(table), best)
+
+
+def _tried(request: ParetoRequest, law: Lengths) -> list[tuple[int]]:
+    """Thresholds to try, each below the longest pool's limit."""
+    if request.thresholds is not None:
+        stated = sorted(set(request.thresholds))
+    elif request.workload is not None:
+        stated = [int(tokens) for tokens in knot_thresholds(load_lengths(request.workload).knots)]
+    else:
+        total, below = np.asarray(law.total), np.cumsum(np.asarray(law.weight))
+        stated = sorted({int(total[np.searchsorted(below, share)]) for share in _SHARES})
+    inside = [(tokens,) for tokens in stated if tokens < request.max_tokens]
+    if not inside:
+        raise InputError("thresholds", stated, f"one or more below max_tokens = {request.max_tokens}")
+    return inside
+
+
+def _cheapest_by_threshold(
+    request: ParetoRequest, law: Lengths, profiles: Sequence[Profile], thresholds: Sequence[tuple[int, ...]]
+) -> list[FleetAnswer]:
+    gammas = request.gammas if len(profiles) > 1 else (1.0,)
+    numbers = numbers_of(request, thresholds=thresholds, max_tokens=request.max_tokens, gamma=gammas)
+    rates = [float(numbers["rate_per_s"])] * len(thresholds)
+    found, facts = by_threshold(stacked(profiles), floats(law), numbers)
+    return best_rows(found, facts, rates, gammas, profiles, request.spare_replicas)
+
+
+def _cost_and_time(row: FleetAnswer) -> tuple[float, float]:
+    return row.cost.per_hour, math.inf if row.ttft_ms is None else row.ttft_ms
+
+
+def whatif(request: WhatIfRequest) -> WhatIfAnswer:
+    """The cheapest fleet at each rate, for each kind of replica that is compared.
+
+    Raises:
+        InputError: A name that is not known.
+        DataError: A file breaks its rules.
+        MissingData: A deployment of an engine has no measured data.
+    """
+    law = law_of(request)
+    pools = len(request.pool_replicas)
+    kinds = [request.pool_replicas] if request.compare is None else [(kind,) * pools for kind in request.compare]
+    gammas = request.gammas if pools == 2 else (1.0,)
+    numbers = numbers_of(
+        request,
+        thresholds=request.thresholds,
+        max_tokens=request.max_tokens,
+        gamma=gammas,
+        rate_per_s=request.rates_per_s,
+    )
+    rows: list[RateRow] = []
+    for kind in kinds:
+        profiles = [profile_of(replica) for replica in kind]
+        found, facts = by_rate(stacked(profiles), floats(law), numbers)
+        fleets = best_rows(found, facts, request.rates_per_s, gammas, profiles, request.spare_replicas)
+        name = " + ".join(dict.fromkeys(profile.name for profile in profiles))
+        rows += [RateRow(rate, name, fleet) for rate, fleet in zip(request.rates_per_s, fleets, strict=True)]
+    order = {rate: place for place, rate in enumerate(request.rates_per_s)}
+    return WhatIfAnswer(asked_of(request, law), tuple(sorted(rows, key=lambda row: order[row.rate_per_s])))

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about fleets as plain Python values: what the commands print and the service sends. Times are ms."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure of a simulation, and the ends of its 95 % interval; None where the runs are too few for ends."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Lengths of requests.
+
+    Attributes:
+        name: What was stated.
+        mean_isl, mean_osl: Mean tokens.
+        longest_tokens: Most tokens (prompt and output) of a request.
+    """
+
+    name: str
+    mean_isl: float
+    mean_osl: float
+    longest_tokens: int
+
+
+@dataclass(frozen=True)
+class PoolAnswer:
+    """One pool of a fleet under its share of the load.
+
+    Attributes:
+        name, replica: The pool and what it consists of.
+        max_tokens: Most tokens of a request.
+        replicas: Replicas that are bought; `spare` of them may fail.
+        gpus: GPUs of them.
+        slots: Requests that a replica runs at once.
+        share: Share of all requests.
+        rate_per_s: Arrivals.
+        utilization: Share of the slots in use, without the spare replicas.
+        wait_probability: Share of its requests that wait for a slot.
+        wait_ms, ttft_ms: At the percentile; None in overload.
+        ttft_simulated_ms: TTFT at the percentile by simulation; None where not simulated.
+        price_per_hour: Of its replicas [USD/h].
+        verdict: `met`, or why not: `overloaded`, `missed`, `isolated prefill time`, `too many replicas`.
+    """
+
+    name: str
+    replica: str
+    max_tokens: int
+    replicas: int
+    spare: int
+    gpus: int
+    slots: int
+    share: float
+    rate_per_s: float
+    utilization: float
+    wait_probability: float
+    wait_ms: float | None
+    ttft_ms: float | None
+    ttft_simulated_ms: Interval | None
+    price_per_hour: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class CostAnswer:
+    """What a fleet costs [USD]; prices per million tokens are of all its cost.
+
+    Attributes:
+        per_hour, per_year: Of all replicas.
+        per_million_input, per_million_output, per_million_total: All of the cost over the tokens of that kind.
+        input_price, output_price: The cost parted by the time in prefill and in decode, per million tokens of the kind.
+        tokens_per_usd: Tokens of both kinds for a dollar; None where nothing is paid.
+    """
+
+    per_hour: float
+    per_year: float
+    per_million_input: float
+    per_million_output: float
+    per_million_total: float
+    input_price: float
+    output_price: float
+    tokens_per_usd: float | None
+
+
+@dataclass(frozen=True)
+class FleetAnswer:
+    """One fleet under a load.
+
+    Attributes:
+        pools: Its pools, short requests first.
+        gamma: Factor of the threshold up to which requests are compressed; 1 for none.
+        replicas, gpus: Of all pools.
+        cost: What it costs.
+        ttft_ms: TTFT at the percentile in the slowest pool; None in overload.
+        refused: Share of the requests that are longer than every pool takes.
+        meets: Whether every pool meets the limit, by simulation where there is one.
+        confidence: Probability that the limit is met, by the spread of the runs; None where not simulated.
+    """
+
+    pools: tuple[PoolAnswer, ...]
+    gamma: float
+    replicas: int
+    gpus: int
+    cost: CostAnswer
+    ttft_ms: float | None
+    refused: float
+    meets: bool
+    confidence: float | None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any pool was simulated."""
+        return any(pool.ttft_simulated_ms is not None for pool in self.pools)
+
+    @property
+    def binding(self) -> str | None:
+        """The first pool that misses its limit and why, or None."""
+        missed = [f"{pool.name} pool: {pool.verdict}" for pool in self.pools if pool.verdict != "met"]
+        return missed[0] if missed else None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an answer is for.
+
+    Attributes:
+        workload: Lengths of requests.
+        rate_per_s: Arrivals; None where several are asked.
+        ttft_ms, percentile: Limit, and the share of requests that must be within it [%].
+        compat: Whose rules.
+    """
+
+    workload: Workload
+    rate_per_s: float | None
+    ttft_ms: float
+    percentile: float
+    compat: str
+
+
+@dataclass(frozen=True)
+class SizeAnswer:
+    """Fleets that serve a rate, cheapest first.
+
+    Attributes:
+        asked: What was asked.
+        fleets: One for each gamma, cheapest first; the first few may be simulated.
+        best: Position of the answer: the cheapest that meets the limit, else the cheapest.
+    """
+
+    asked: Asked
+    fleets: tuple[FleetAnswer, ...]
+    best: int = field(default=0)
+
+    @property
+    def chosen(self) -> FleetAnswer:
+        """The answer."""
+        return self.fleets[self.best]
+
+
+@dataclass(frozen=True)
+class ThresholdRow:
+    """A threshold between two pools; None is one pool.
+
+    Attributes:
+        threshold: Total tokens.
+        fleet: The fleet.
+        saving: Share of the cost of one pool that it saves.
+        pareto: Whether no other threshold is both cheaper and faster.
+    """
+
+    threshold: int | None
+    fleet: FleetAnswer
+    saving: float
+    pareto: bool
+
+
+@dataclass(frozen=True)
+class ParetoAnswer:
+    """Cost against latency of thresholds, ascending; `best` is the cheapest that meets the limit, None without one."""
+
+    asked: Asked
+    rows: tuple[ThresholdRow, ...]
+    best: int | None
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """The cheapest fleet of one kind of replica at one rate."""
+
+    rate_per_s: float
+    replica: str
+    fleet: FleetAnswer
+
+
+@dataclass(frozen=True)
+class WhatIfAnswer:
+    """Fleets by rate, then by kind of replica."""
+
+    asked: Asked
+    rows: tuple[RateRow, ...]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """How a pool, or the fleet, served its simulated requests.
+
+    Attributes:
+        requests: Requests of all runs after the warm-up; `completed`, `rejected` (queues full) and `refused` (too
+            long) add up to them.
+        ttft_p50_ms, ttft_ms: TTFT at the median and at the percentile; None with too few requests, or where too many
+            were not served.
+        wait_ms: Wait at the percentile; None where nothing was served.
+        within_limit: Share of the requests within the limit.
+        utilization: Share of the slot time in use.
+        offered: Slot time that arrives per slot time there is; 1 or more grows the queue without bound.
+    """
+
+    requests: int
+    completed: int
+    rejected: int
+    refused: int
+    ttft_p50_ms: Interval | None
+    ttft_ms: Interval | None
+    wait_ms: float | None
+    within_limit: Interval | None
+    utilization: float
+    offered: float
+
+
+@dataclass(frozen=True)
+class SimulatedPool:
+    """A pool of a stated fleet and how it did."""
+
+    name: str
+    replica: str
+    replicas: int
+    gpus: int
+    max_tokens: int
+    slots: int
+    price_per_hour: float
+    result: Simulated
+
+
+@dataclass(frozen=True)
+class SimulateAnswer:
+    """A stated fleet, request by request.
+
+    Attributes:
+        asked: What was asked.
+        router: Rule of the routing.
+        pools: Its pools.
+        fleet: All of it.
+        gpus: GPUs of all pools.
+        price_per_hour, price_per_year: Of all pools [USD].
+        runs: Independent runs of `requests` each.
+        horizon_s: Mean time that a run covers.
+        verdict: `met`, `missed`, or `unstable`: then times are those of the horizon, and grow with it.
+    """
+
+    asked: Asked
+    router: str
+    pools: tuple[SimulatedPool, ...]
+    fleet: Simulated
+    gpus: int
+    price_per_hour: float
+    price_per_year: float
+    runs: int
+    requests: int
+    horizon_s: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class RouterRow:
+    """One routing rule.
+
+    Attributes:
+        router: The rule.
+        fleet: How the fleet did.
+        pools: Share of the requests of each pool, by name.
+        slower_ms: TTFT at the percentile less that of the first rule; its interval is that of the paired runs.
+        verdict: As of a simulated fleet.
+    """
+
+    router: str
+    fleet: Simulated
+    pools: dict[str, float]
+    slower_ms: Interval | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class RoutersAnswer:
+    """Routing rules on the same requests."""
+
+    asked: Asked
+    rows: tuple[RouterRow, ...]
+    runs: int
+    requests: int
+    horizon_s: float

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers to requests about fleets, one function for each command."""
+
+from aicjax.fleet.answer_grid import pareto as pareto
+from aicjax.fleet.answer_grid import whatif as whatif
+from aicjax.fleet.answer_run import routers as routers
+from aicjax.fleet.answer_run import simulate as simulate
+from aicjax.fleet.answer_size import size as size

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From sized fleets on the device to the rows of an answer."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from aicjax._units import MS_PER_S
+from aicjax.fleet import lengths
+from aicjax.fleet.answer_parts import Asked, CostAnswer, FleetAnswer, PoolAnswer, Workload
+from aicjax.fleet.capacity import PoolLoad, Verdict
+from aicjax.fleet.cost import cost, tokens_per_usd
+from aicjax.fleet.inputs import load_of
+from aicjax.fleet.lengths import Lengths
+from aicjax.fleet.pools import Pool, prefill_share
+from aicjax.fleet.profile import Profile, slots
+from aicjax.fleet.request_fields import LimitFields, Request, WorkloadFields
+from aicjax.fleet.sizing import Sizing
+
+VERDICTS = {
+    Verdict.MET: "met",
+    Verdict.OVERLOADED: "overloaded",
+    Verdict.MISSED: "missed",
+    Verdict.PREFILL_TOO_SLOW: "isolated prefill time",
+    Verdict.COUNT_TOO_LARGE: "too many replicas",
+}
+
+
+def workload_of(request: WorkloadFields, law: Lengths) -> Workload:
+    """The lengths of a request's workload."""
+    name = request.workload or (str(request.trace) if request.trace else f"isl {request.isl}, osl {request.osl}")
+    mean_isl, mean_osl = lengths.mean(law)
+    present = np.asarray(law.weight) > 0
+    longest = int(np.ceil((np.asarray(law.isl) + np.asarray(law.osl))[present].max()))
+    return Workload(name, float(mean_isl), float(mean_osl), longest)
+
+
+def asked_of(request: Request, law: Lengths) -> Asked:
+    """What an answer is for."""
+    limits = request if isinstance(request, LimitFields) else LimitFields()
+    workload = workload_of(request, law)  # pyright: ignore[reportArgumentType]
+    rate_per_s = load_of(request)[0] if hasattr(request, "rate_per_s") else None
+    return Asked(workload, rate_per_s, limits.ttft_ms, limits.percentile, request.compat)
+
+
+def finite_ms(seconds: float) -> float | None:
+    """Milliseconds, or None of what is not finite."""
+    return float(seconds) * MS_PER_S if math.isfinite(seconds) else None
+
+
+class PoolFacts(NamedTuple):
+    """What an answer says of a pool beside its load.
+
+    Attributes:
+        slots: Requests that a replica runs at once.
+        max_tokens: Most tokens of a request.
+        mean_isl, mean_osl: Mean tokens of its requests.
+        prefill_share: Share of the slot time that is prefill.
+    """
+
+    slots: Array
+    max_tokens: Array
+    mean_isl: Array
+    mean_osl: Array
+    prefill_share: Array
+
+
+def facts_of(pools: Pool) -> PoolFacts:
+    """The facts of pools along a leading axis [pool]."""
+
+    def one(pool: Pool) -> PoolFacts:
+        isl, osl = lengths.mean(pool.lengths)
+        return PoolFacts(slots(pool.profile, pool.max_tokens), pool.max_tokens, isl, osl, prefill_share(pool))
+
+    return jax.vmap(one)(pools)
+
+
+def fleet_answers(
+    sizings: Sizing,
+    facts: PoolFacts,
+    rates_per_s: Sequence[float],
+    gammas: Sequence[float],
+    pools: Sequence[tuple[str, Profile]],
+    spare: int = 0,
+) -> list[FleetAnswer]:
+    """Rows of sized fleets.
+
+    Args:
+        sizings: Replicas and loads [fleet pool].
+        facts: Of the pools [fleet pool].
+        rates_per_s: Arrivals of all requests [fleet].
+        gammas: Reach of compression of each [fleet].
+        pools: Name and replica of each [pool].
+        spare: Further replicas of each pool that are bought.
+    """
+    sizings, facts = jax.tree.map(np.asarray, (sizings, facts))
+    return [
+        _fleet(*jax.tree.map(lambda leaf, at=row: leaf[at], (sizings, facts)), rate, gamma, pools, spare)
+        for row, (rate, gamma) in enumerate(zip(rates_per_s, gammas, strict=True))
+    ]
+
+
+def _fleet(
+    sizing: Sizing,
+    facts: PoolFacts,
+    rate_per_s: float,
+    gamma: float,
+    named: Sequence[tuple[str, Profile]],
+    spare: int,
+) -> FleetAnswer:
+    used = [place for place in range(len(named)) if sizing.load.replicas[place] > 0]
+    pools = [
+        _pool(
+            *jax.tree.map(lambda leaf, at=place: leaf[at], (sizing.load, sizing.share, facts)),
+            rate_per_s,
+            *named[place],
+            spare,
+        )
+        for place in used
+    ]
+    busy = (sizing.load.replicas * sizing.load.utilization * facts.slots)[used]
+    prefill = float(busy @ facts.prefill_share[used] / busy.sum()) if used else 0.0
+    rates = rate_per_s * sizing.share[used]
+    price_per_hour = sum(pool.price_per_hour for pool in pools)
+    paid = cost(price_per_hour, float(rates @ facts.mean_isl[used]), float(rates @ facts.mean_osl[used]), prefill)
+    ttfts = [pool.ttft_ms for pool in pools if pool.ttft_ms is not None]
+    return FleetAnswer(
+        pools=tuple(pools),
+        gamma=float(gamma),
+        replicas=sum(pool.replicas for pool in pools),
+        gpus=sum(pool.gpus for pool in pools),
+        cost=CostAnswer(
+            *(float(value) for value in paid),
+            tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if price_per_hour > 0 else None,
+        ),
+        ttft_ms=max(ttfts) if len(ttfts) == len(pools) and ttfts else None,
+        refused=float(sizing.refused),
+        meets=all(pool.verdict == "met" for pool in pools),
+        confidence=None,
+    )
+
+
+def _pool(
+    load: PoolLoad, share: float, facts: PoolFacts, rate_per_s: float, name: str, profile: Profile, spare: int
+) -> PoolAnswer:
+    bought = int(load.replicas) + spare
+    return PoolAnswer(
+        name=name,
+        replica=profile.name,
+        max_tokens=int(facts.max_tokens),
+        replicas=bought,
+        spare=spare,
+        gpus=int(bought * profile.gpus),
+        slots=int(facts.slots),
+        share=float(share),
+        rate_per_s=float(rate_per_s * share),
+        utilization=float(load.utilization),
+        wait_probability=float(load.wait_probability),
+        wait_ms=finite_ms(load.wait_s),
+        ttft_ms=finite_ms(load.ttft_s),
+        ttft_simulated_ms=None,
+        price_per_hour=float(bought * profile.price_per_hour),
+        verdict=VERDICTS[Verdict(int(load.verdict))],
+    )

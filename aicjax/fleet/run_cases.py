@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a simulation takes: the fleet on the device, its requests and their gaps, and where each rule sends them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from aicjax._results import InputError
+from aicjax.fleet import lengths, routing
+from aicjax.fleet.arrivals import gamma_gaps, poisson_gaps
+from aicjax.fleet.fleet_constants import load_fleet_constants
+from aicjax.fleet.fleet_simulation import Deployment
+from aicjax.fleet.inputs import law_of, load_of, profile_of, trace_of
+from aicjax.fleet.profile import Profile, stacked
+from aicjax.fleet.requests import FleetSpec, RoutersRequest, SimulateRequest
+from aicjax.fleet.routing import Requests, Route
+from aicjax.fleet.traces import Trace, pool_labels
+
+LEAST_REQUESTS = 100  # of a run
+
+
+class Traffic(NamedTuple):
+    """Requests of all runs.
+
+    Attributes:
+        gaps_s: Time before each arrival [run request].
+        requests: Their lengths [run request].
+        models, categories: Texts that a trace has, or None.
+        route_draws, balance_draws: Uniform draws [run request], [run request 2].
+    """
+
+    gaps_s: Float[Array, "run request"]
+    requests: Requests
+    models: np.ndarray | None
+    categories: np.ndarray | None
+    route_draws: Float[Array, "run request"]
+    balance_draws: Float[Array, "run request two"]
+
+
+def deployment_of(fleet: FleetSpec) -> tuple[Deployment, list[Profile]]:
+    """The fleet on the device, and the profile of each pool."""
+    profiles = [profile_of(pool.replica) for pool in fleet.pools]
+    counts = (
+        jnp.asarray([getattr(pool, name) for pool in fleet.pools], jnp.int32) for name in ("max_tokens", "replicas")
+    )
+    return Deployment(stacked(profiles), *counts), profiles
+
+
+def traffic_of(request: SimulateRequest | RoutersRequest) -> Traffic:
+    """The requests of all runs: drawn, or windows of a trace that follow each other.
+
+    Raises:
+        InputError: A trace that is too short for the runs.
+    """
+    gap_key, length_key, fit_key, route_key, balance_key = jax.random.split(jax.random.key(request.seed), 5)
+    if request.trace is None:
+        shape, texts = (request.seeds, request.requests), (None, None)
+        gaps_s = _gaps(gap_key, request, shape)
+        isl, osl = jax.vmap(lambda key: lengths.sample(key, law_of(request), shape[1]))(
+            jax.random.split(length_key, shape[0])
+        )
+    else:
+        trace = trace_of(request)
+        each = min(request.requests, trace.isl.size // request.seeds)
+        if each < LEAST_REQUESTS:
+            rule = f"at most {trace.isl.size // LEAST_REQUESTS} for a trace of {trace.isl.size} requests"
+            raise InputError("seeds", request.seeds, rule)
+        shape = (request.seeds, each)
+        cut = slice(0, request.seeds * each)
+        isl, osl = (jnp.asarray(np.reshape(column[cut], shape), jnp.int32) for column in (trace.isl, trace.osl))
+        gaps_s = jnp.asarray(np.reshape(_trace_gaps(trace, request)[cut], shape), float)
+        texts = tuple(np.reshape(column[cut], shape) for column in (trace.model, trace.category))
+    compressible = jax.random.uniform(fit_key, shape) < load_fleet_constants().compression.success
+    return Traffic(
+        gaps_s,
+        Requests(isl, osl, compressible),
+        *texts,
+        jax.random.uniform(route_key, shape),
+        jax.random.uniform(balance_key, (*shape, 2)),
+    )
+
+
+def _gaps(key: Array, request: SimulateRequest | RoutersRequest, shape: tuple[int, int]) -> Float[Array, "run request"]:
+    rate_per_s, cv2 = load_of(request)
+    keys = jax.random.split(key, shape[0])
+    if cv2 == 1:
+        return jax.vmap(lambda key: poisson_gaps(key, rate_per_s, shape[1]))(keys)
+    return jax.vmap(lambda key: gamma_gaps(key, rate_per_s, cv2, shape[1]))(keys)
+
+
+def _trace_gaps(trace: Trace, request: SimulateRequest | RoutersRequest) -> np.ndarray:
+    """Gaps of a trace, stretched where a rate is stated."""
+    gaps_s = trace.gaps_s()
+    return gaps_s if request.rate_per_s is None else gaps_s / (gaps_s.mean() * request.rate_per_s)
+
+
+def route_of(router: str, fleet: FleetSpec, deployment: Deployment, traffic: Traffic) -> Route:
+    """Where a rule sends the requests [run request].
+
+    Raises:
+        InputError: A rule by model or category, where the requests name none.
+    """
+    limits = deployment.max_tokens
+    threshold = min(pool.max_tokens for pool in fleet.pools) if fleet.threshold is None else fleet.threshold
+    if router in ("model", "semantic"):
+        labels = _labels(router, fleet, traffic)
+        return jax.vmap(lambda own, label: routing.label_route(own, label, 0))(traffic.requests, labels)
+
+    def one(own: Requests, draws: Float[Array, " request"]) -> Route:
+        match router:
+            case "length" if fleet.threshold is None:
+                return routing.fit_route(own, limits)
+            case "length":
+                return routing.length_route(own, limits, threshold)
+            case "spillover":
+                return routing.spillover_route(own, limits, threshold, fleet.spill_utilization)
+            case "compress":
+                latency_s = load_fleet_constants().compression.latency_s
+                return routing.compress_route(own, limits, threshold, fleet.gamma, 1.0, latency_s, draws)
+            case "least_loaded":
+                return routing.least_loaded_route(own)
+            case "round_robin":
+                return routing.round_robin_route(own, limits)
+            case _:
+                return routing.random_route(own, limits, draws)
+
+    return jax.vmap(one)(traffic.requests, traffic.route_draws)
+
+
+def _labels(router: str, fleet: FleetSpec, traffic: Traffic) -> Int[Array, "run request"]:
+    texts = traffic.models if router == "model" else traffic.categories
+    if texts is None or not np.any(texts != ""):
+        field = "a model" if router == "model" else "a category"
+        raise InputError("router", router, f"another rule: no request of the workload names {field}")
+    labels = pool_labels(texts.ravel().tolist(), [pool.name for pool in fleet.pools])
+    return jnp.asarray(labels.reshape(texts.shape))
