@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-LEAST_BLOCK = 128  # up to so many servers, all are worked on at every arrival
+LEAST_BLOCK = 64  # up to so many servers, all are worked on at every arrival
 
 
 def slot_waits(
@@ -91,4 +91,4 @@ def _power_of_two(count: int) -> int:
 
 def _block(servers: int) -> int:
     """Arrivals at once: work per arrival is the block, and the network over all servers divided by the block."""
-    return max(LEAST_BLOCK, 2 * _power_of_two(int(servers**0.5)))
+    return max(LEAST_BLOCK, 4 * _power_of_two(int(servers**0.5)))
