@@ -107,8 +107,8 @@ class Conservation(NamedTuple):
 
     Attributes:
         requests: Every request is in one state, and has times exactly as its state says.
-        tokens: Completed requests have their output, others no more than theirs, those not admitted none; every prompt of
-            a first token was computed, and once where nothing was preempted and all is done.
+        tokens: Completed requests have their output, others less, those turned away none. The prompt of every first
+            token was computed, and only once where all is done and nothing was preempted.
         blocks: No more blocks were held than there are, and none when all is done.
         times: No time is negative, and no last token precedes its first.
         ends: The run ended by itself, not by the bound on its iterations.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an engine step takes: tables over the decoding requests, their context, and the prompt tokens of the step."""
+"""How long an engine step takes: tables over decoding requests, their context, and the prompt tokens of the step."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ class PromptPart(NamedTuple):
         tokens: Prompt tokens.
         prompts: Prompts, whole or in part.
         context: Their tokens in the KV cache after the step.
-        work_s: Sum of `StepTimes.prompt_s` over them.
+        work_s: Sum of `StepTimes.chunk_s` over them.
     """
 
     tokens: Array
@@ -48,7 +48,7 @@ class StepTimes(eqx.Module):
 
     With n decoding requests of mean context m, and prompts i that put c_i tokens behind p_i cached ones:
 
-        step = decode(n, m) + shared(n + sum c_i) - shared(n) + sum prompt(c_i, p_i)
+        step = decode(n, m) + shared(n + sum c_i) - shared(n) + sum (prompt(c_i, p_i) + host where p_i = 0)
 
     or, where `overlaps`, with the prompts among the n requests and their contexts,
 
@@ -63,6 +63,7 @@ class StepTimes(eqx.Module):
         chunk: Prompt tokens of a step, from 0.
         past: Tokens of the same prompt in the cache, from 0.
         prompt_s: What a prompt adds beyond what tokens share [chunk, past].
+        prompt_host_s: What it adds besides, once.
         overlaps: Whether a step takes the longer of the two parts, not their sum.
     """
 
@@ -74,6 +75,7 @@ class StepTimes(eqx.Module):
     chunk: Float[Array, " chunk"]
     past: Float[Array, " past"]
     prompt_s: Float[Array, "chunk past"]
+    prompt_host_s: Any
     overlaps: Any
 
     def decode_line(self, running: Array, context_sum: Array) -> DecodeLine:
@@ -98,7 +100,8 @@ class StepTimes(eqx.Module):
         j, column = _cell(self.past, past.astype(self.prompt_s.dtype))
         corners = jax.lax.dynamic_slice(self.prompt_s, (i, j), (2, 2))
         low, high = corners[0] + row * (corners[1] - corners[0])
-        return low + column * (high - low)
+        host = jnp.where(past == 0, jnp.asarray(self.prompt_host_s, low.dtype), 0.0)
+        return low + column * (high - low) + host
 
     def line(self, running: Array, context_sum: Array, part: PromptPart) -> DecodeLine:
         """The step of so many decoding requests and a part of prompts; with prompts only the first step holds."""
@@ -118,6 +121,9 @@ class StepTimes(eqx.Module):
         i, share = _cell(self.tokens, tokens.astype(self.shared_s.dtype))
         low, high = jax.lax.dynamic_slice(self.shared_s, (i,), (2,))
         return low + share * (high - low)
+
+
+TABLE_AXES = StepTimes(1, 1, 2, 1, 1, 1, 1, 2, 0, 0)  # number of axes of each leaf, for one replica
 
 
 def no_prompts(dtype: Any) -> PromptPart:
@@ -144,6 +150,7 @@ def profile_steps(profile: Profile) -> StepTimes:
         chunk=chunk,
         past=past,
         prompt_s=profile.prefill_token_s * chunk[:, None] + profile.prefill_pair_s * pairs,
+        prompt_host_s=jnp.zeros((), dtype),
         overlaps=jnp.asarray(True),
     )
 
