@@ -145,8 +145,9 @@ def fleet_run(
     limit = n if queue_limit is None else queue_limit
     stamps = _stamps(gaps_s)
     width = replicas.pool.size
-    members = (replicas.pool[:, None] == jnp.arange(pools)).astype(jnp.int32)
-    pool_slots, pool_replicas = jnp.sum(members * replicas.slots[:, None], axis=0), jnp.sum(members, axis=0)
+    members = replicas.pool[:, None] == jnp.arange(pools)
+    pool_slots = jnp.sum(jnp.where(members, replicas.slots[:, None], 0), axis=0, dtype=jnp.int32)
+    pool_replicas = jnp.sum(members, axis=0, dtype=jnp.int32)
     last = n - 1
 
     def routed(state: _State):

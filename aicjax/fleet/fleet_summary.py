@@ -103,7 +103,7 @@ def summaries(
             )
 
         everyone = np.ones((seeds, n), bool)
-        each = tuple(served(run.pool == pool, int(slots[pool])) for pool in pools)
+        each = tuple(served(np.equal(run.pool, pool), int(slots[pool])) for pool in pools)
         return FleetSummary(served(everyone, int(slots.sum())), each)
 
     return tuple(of(policy) for policy in range(runs.ttft_s.shape[0]))
@@ -130,7 +130,7 @@ def paired_difference(runs: Runs, percentile: float, confidence: float = 0.95) -
     with np.errstate(invalid="ignore"):
         change = np.where(each == each[0], 0.0, each - each[0])
     seeds, value = change.shape[-1], change.mean(axis=-1)
-    known = np.isfinite(change).all(axis=-1, keepdims=True)
-    spread = np.where(known, change, 0.0).std(axis=-1, ddof=1)
+    known = np.isfinite(change).min(axis=-1)
+    spread = np.where(known[:, None], change, 0.0).std(axis=-1, ddof=1)
     half = student_t((1.0 + confidence) / 2.0, seeds - 1) * spread / np.sqrt(seeds)
-    return Interval(value, np.where(known[:, 0], value - half, -np.inf), np.where(known[:, 0], value + half, np.inf))
+    return Interval(value, np.where(known, value - half, -np.inf), np.where(known, value + half, np.inf))
