@@ -1,56 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Least number of replicas whose wait or time to first token meets a limit at a percentile."""
+"""Least number of replicas whose time to first token, or wait, meets a limit at a percentile."""
 
 import enum
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._types import FloatScalar
-from aicjax.fleet.service import ServiceLaw, moments
-from aicjax.fleet.ttft import ttft_quantile_s
-from aicjax.fleet.waiting import wait_law, wait_quantile_s
+from aicjax.fleet.dispersion import service_spread
+from aicjax.fleet.least_count import least_count
+from aicjax.fleet.reference_queueing import reference_replicas, reference_wait
+from aicjax.fleet.rules import SANE, Rules
+from aicjax.fleet.service import ServiceLaw, mean_prefill_s, moments
+from aicjax.fleet.ttft import ttft_quantile_s, ttft_survival
+from aicjax.fleet.waiting import WaitLaw, survival, wait_law, wait_quantile_s
 
 DEFAULT_RHO_MAX = 0.85
+HOURS_PER_DAY = 24.0
+MOST_REPLICAS = 1 << 20
 
 
 class Verdict(enum.IntEnum):
-    """What a sizing or a check of a stated count found."""
+    """What a sizing, or a check of a stated count, found."""
 
-    MET = 0  # the limit holds
+    MET = 0  # the limits hold
     OVERLOADED = 1  # the rate is not below capacity: the queue grows without bound
-    MISSED = 2  # stable, but slower than the limit
-    PREFILL_TOO_SLOW = 3  # a request alone misses the limit: no count helps
-    COUNT_TOO_LARGE = 4  # more replicas than `most` would be needed
+    MISSED = 2  # stable, but slower than a limit
+    PREFILL_TOO_SLOW = 3  # requests that do not wait miss the limit: no count helps
+    COUNT_TOO_LARGE = 4  # more replicas than are looked at would be needed
+    NO_SLOTS = 5  # a replica has no room for one request of this context
 
 
 class Target(NamedTuple):
     """What a pool must meet.
 
     Attributes:
-        limit_s: Limit on the percentile, of the TTFT or of the wait.
+        limit_s: Limit on the TTFT at the percentile.
         quantile: The percentile as a share, such as 0.99.
         rho_max: Largest share of the slots that may be busy.
-        on_wait: Limit the wait alone, not the TTFT: the fleet reference's target.
+        wait_limit_s: Limit on the wait for a slot at the percentile.
     """
 
     limit_s: FloatScalar
     quantile: FloatScalar = 0.99
     rho_max: FloatScalar = DEFAULT_RHO_MAX
-    on_wait: bool = False
+    wait_limit_s: FloatScalar = jnp.inf
 
 
 class PoolLoad(NamedTuple):
-    """State of a pool with a stated number of replicas.
+    """State of a pool with a number of replicas.
 
     Attributes:
         replicas: Replicas.
-        utilization: Share of the slots that are busy.
+        utilization: Share of the slots that are busy; 1 or more in overload.
         wait_probability: Probability that a request waits.
-        wait_s: Wait at the percentile.
-        ttft_s: TTFT at the percentile.
+        wait_s: Wait at the percentile; infinite in overload.
+        ttft_s: TTFT at the percentile; infinite in overload.
         verdict: A `Verdict`.
     """
 
@@ -64,7 +70,7 @@ class PoolLoad(NamedTuple):
 
 def node_availability(failures_per_day: FloatScalar, repair_hours: FloatScalar) -> Float[Array, ""]:
     """Share of the time that a node is up: 1 / (1 + failures per day x repair time in days)."""
-    return 1.0 / (1.0 + jnp.asarray(failures_per_day, float) * repair_hours / 24.0)
+    return 1.0 / (1.0 + jnp.asarray(failures_per_day, float) * repair_hours / HOURS_PER_DAY)
 
 
 def pool_load(
@@ -74,18 +80,43 @@ def pool_load(
     service: ServiceLaw,
     target: Target,
     arrival_cv2: FloatScalar = 1.0,
+    *,
+    rules: Rules = SANE,
 ) -> PoolLoad:
-    """How a stated number of replicas does; real counts are allowed, so that it can be differentiated."""
+    """How a stated number of replicas does, differentiable in real counts.
+
+    Args:
+        replicas: Replicas, all up.
+        slots: Requests that a replica runs at once.
+        rate_per_s: Arrivals at the pool.
+        service: Law of service times and prefills.
+        target: Limits; `rho_max` is not read.
+        arrival_cv2: Squared coefficient of variation of the times between arrivals.
+        rules: `two_moment_wait` takes the wait from two moments, without arrivals' variability, adds the mean prefill
+            to its quantile and compares the wait alone with `limit_s`.
+    """
     mean_s, _ = moments(service)
-    replicas = jnp.asarray(replicas, float)
-    servers = replicas * slots
-    wait = wait_law(servers, rate_per_s, service, arrival_cv2)
-    wait_s = wait_quantile_s(wait, target.quantile)
-    ttft_s = ttft_quantile_s(wait, service, target.quantile)
-    rho = rate_per_s * mean_s / servers
-    late = (wait_s if target.on_wait else ttft_s) > target.limit_s
-    verdict = jnp.where(rho >= 1.0, Verdict.OVERLOADED, jnp.where(late, Verdict.MISSED, Verdict.MET))
-    return PoolLoad(replicas, rho, wait.probability, wait_s, ttft_s, verdict)
+    count, slots = jnp.asarray(replicas, float), jnp.asarray(slots, float)
+    servers = count * slots
+    if rules.two_moment_wait:
+        wait = reference_wait(servers, rate_per_s, *moments(service))
+        wait_s = wait_quantile_s(wait, target.quantile)
+        ttft_s, late = wait_s + mean_prefill_s(service), wait_s > target.limit_s
+    else:
+        wait = wait_law(servers, rate_per_s, service, arrival_cv2)
+        wait_s = wait_quantile_s(wait, target.quantile)
+        ttft_s = ttft_quantile_s(wait, service, target.quantile)
+        late = ~_meets(wait, service, target)
+    offered = jnp.asarray(rate_per_s, float) * mean_s
+    verdict = jnp.where(offered >= servers, Verdict.OVERLOADED, jnp.where(late, Verdict.MISSED, Verdict.MET))
+    return PoolLoad(
+        replicas=count,
+        utilization=offered / jnp.where(servers > 0, servers, 1.0),
+        wait_probability=wait.probability,
+        wait_s=wait_s,
+        ttft_s=ttft_s,
+        verdict=jnp.where(slots > 0, verdict, Verdict.NO_SLOTS),
+    )
 
 
 def least_replicas(
@@ -96,17 +127,54 @@ def least_replicas(
     arrival_cv2: FloatScalar = 1.0,
     *,
     availability: FloatScalar = 1.0,
-    most: int = 1 << 20,
+    rules: Rules = SANE,
 ) -> PoolLoad:
-    """The least replicas that meet a target, by halving over counts."""
-    mean_s, _ = moments(service)
-    floor = jnp.maximum(jnp.ceil(rate_per_s * mean_s / (slots * target.rho_max)), 1.0)
+    """The least replicas that meet a target, and what they do; one at least.
 
-    def halve(_: int, ends):
-        low, high = ends
-        middle = jnp.floor((low + high) / 2.0)
-        met = pool_load(middle, slots, rate_per_s, service, target, arrival_cv2).verdict == Verdict.MET
-        return jnp.where(met, low, middle + 1.0), jnp.where(met, middle, high)
+    The count is the least whose utilisation is at most `rho_max` and whose limits hold. It is not raised above the
+    former where requests that do not wait miss the limit already, since no count helps.
 
-    _, found = jax.lax.fori_loop(0, most.bit_length(), halve, (floor, floor + most))
-    return pool_load(jnp.ceil(found / availability), slots, rate_per_s, service, target, arrival_cv2)
+    Args:
+        slots: Requests that a replica runs at once.
+        rate_per_s: Arrivals at the pool.
+        service: Law of service times and prefills.
+        target: Limits.
+        arrival_cv2: Squared coefficient of variation of the times between arrivals.
+        availability: Share of the time that a replica is up, in (0, 1]; so many more are bought, and the state is that
+            of those which are up.
+        rules: As in `pool_load`; under `two_moment_wait` there is a spare replica, whatever the limit.
+
+    Returns:
+        The state with the replicas that are bought.
+    """
+    slots = jnp.asarray(slots, float)
+    room = jnp.where(slots > 0, slots, 1.0)
+    hopeless = jnp.zeros((), bool)
+    if rules.two_moment_wait:
+        mean_s, cv2 = moments(service)
+        count = reference_replicas(rate_per_s, room / mean_s, cv2, room, target)
+    else:
+        spread = service_spread(service)
+        alone = jnp.sum(jnp.where(service.prefill_s > target.limit_s, service.weight, 0.0))
+        hopeless = alone > 1.0 - jnp.asarray(target.quantile, float)
+
+        def meets(count: Float[Array, ""]) -> Bool[Array, ""]:
+            wait = wait_law(count * room, rate_per_s, spread, arrival_cv2)
+            return hopeless | (wait.stable & _meets(wait, service, target))
+
+        floor = jnp.maximum(jnp.ceil(rate_per_s * spread.mean_s / room / target.rho_max), 1.0)
+        count = least_count(meets, floor, floor + MOST_REPLICAS)
+    found = pool_load(count, slots, rate_per_s, service, target, arrival_cv2, rules=rules)
+    missed = (found.verdict != Verdict.MET) & (found.verdict != Verdict.NO_SLOTS)
+    verdict = jnp.where(missed & ~hopeless, Verdict.COUNT_TOO_LARGE, found.verdict)
+    return found._replace(
+        replicas=jnp.ceil(count / availability),
+        verdict=jnp.where(missed & hopeless, Verdict.PREFILL_TOO_SLOW, verdict),
+    )
+
+
+def _meets(wait: WaitLaw, service: ServiceLaw, target: Target) -> Bool[Array, ""]:
+    """Whether few enough requests are later than the limits: one pass over the law, no quantile."""
+    beyond = 1.0 - jnp.asarray(target.quantile, float)
+    late = ttft_survival(wait, service, target.limit_s) > beyond
+    return ~late & (survival(wait, target.wait_limit_s) <= beyond)

@@ -42,6 +42,12 @@ class CompressionConstants(eqx.Module):
     latency_s: float
 
 
+class WaitConstants(eqx.Module):
+    """Numbers of the law of the wait; meaning, unit and source in the constants file."""
+
+    delay_by_variability: float
+
+
 class FleetConstants(eqx.Module):
     """Every empirical number of a fleet: traced, so that a fit can take gradients.
 
@@ -50,12 +56,14 @@ class FleetConstants(eqx.Module):
         power: Power computed from the power limit of a GPU.
         disagg: Disaggregated fleets.
         compression: Prompts shortened to fit a pool.
+        waiting: Law of the wait for a slot.
     """
 
     computed: ComputedConstants
     power: PowerConstants
     disagg: DisaggFleetConstants
     compression: CompressionConstants
+    waiting: WaitConstants
 
 
 def load_fleet_constants(name: str = "fleet") -> FleetConstants:

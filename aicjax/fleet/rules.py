@@ -18,11 +18,15 @@ class Rules(NamedTuple):
             three matrices where not measured; beside them attention weights alone are read, and `ep` has no effect.
         halving_inverse: The inverse of a power law by twenty halvings that stop one request short.
         least_integer_load: Power is read at the running requests rounded down, at least one.
+        cut_of_nominal: Demand response cuts nominal power, not that with every slot in use.
         steady_phases: Prefill and decode replicas run all slots whatever comes: no wait, no transfer, a prompt chunk of
             every slot in an iteration, a factor from the time of a prompt to the TTFT.
         spill_by_requests: Spillover compares requests per replica, those that wait included, with its limit, not the
             share of slots in use.
         any_context: Random and least-loaded routing take pools whose context the request does not fit.
+        two_moment_wait: Waits have one exponential from two moments, TTFT is their quantile plus the mean prefill, and
+            a count is the least, beyond a spare replica, whose wait alone meets the limit.
+        sampled_service: Moments of service times come from 3,000 draws of lengths, the same ones each time.
     """
 
     whole_chunks: bool = False
@@ -33,9 +37,12 @@ class Rules(NamedTuple):
     expert_shortcuts: bool = False
     halving_inverse: bool = False
     least_integer_load: bool = False
+    cut_of_nominal: bool = False
     steady_phases: bool = False
     spill_by_requests: bool = False
     any_context: bool = False
+    two_moment_wait: bool = False
+    sampled_service: bool = False
 
 
 SANE = Rules()
