@@ -7,10 +7,17 @@ Arrivals go in blocks, since no more than the first `block` servers can serve a 
 is then merged with the rest. Times are relative to the start of a block, so that a run may be of any length.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+
+_State = tuple[
+    Float[Array, "server fleet"], Float[Array, " fleet"]
+]  # times at which servers are free; the last arrival
+_Requests = tuple[Float[Array, "in_block fleet"], Float[Array, "in_block fleet"]]  # gaps and service times
 
 LEAST_BLOCK = 64  # up to so many servers, all are worked on at every arrival
 
@@ -45,27 +52,27 @@ def slot_waits(
     servers = jnp.broadcast_to(jnp.asarray(servers), fleets).reshape(-1)
     rows = jnp.arange(most if most <= block else _power_of_two(most))
     free_s = jnp.where(rows[:, None] < servers, 0.0, jnp.inf).astype(gaps_s.dtype)
-    waits_s = jax.lax.scan(_block_of_arrivals, free_s, (blocks(gaps_s), blocks(service_s)))[1]
+    state = (free_s, jnp.zeros_like(free_s[0]))
+    serve = functools.partial(_block_of_arrivals, servers)
+    waits_s = jax.lax.scan(serve, state, (blocks(gaps_s), blocks(service_s)))[1]
     return waits_s.reshape(-1, servers.size)[:arrivals].T.reshape(*fleets, arrivals)
 
 
-def _block_of_arrivals(
-    free_s: Float[Array, "server fleet"],
-    requests: tuple[Float[Array, "in_block fleet"], Float[Array, "in_block fleet"]],
-) -> tuple[Float[Array, "server fleet"], Float[Array, "in_block fleet"]]:
-    """Serves one block: sorted free times, relative to its start, in; relative to its last arrival, out."""
+def _block_of_arrivals(servers: Int[Array, " fleet"], state: _State, requests: _Requests) -> tuple[_State, Array]:
+    """Serves one block; times in the state, sorted, are relative to about the last arrival before the block."""
+    free_s, now_s = state
     near = min(len(requests[0]), len(free_s))
-    start = (free_s[:near], jnp.zeros_like(free_s[0]))
-    (near_s, now_s), waits_s = jax.lax.scan(_arrival, start, requests)
+    (near_s, now_s), waits_s = jax.lax.scan(_arrival, (free_s[:near], now_s), requests)
     far_s = free_s[near:]
     free_s = _merged(jnp.concatenate([near_s[::-1], far_s])) if len(far_s) else near_s
-    return jnp.maximum(free_s - now_s, 0.0), waits_s
+    # Time goes back by whole units in the last place of the latest time, so that no difference is rounded.
+    last_s = jnp.take_along_axis(free_s, servers[None] - 1, axis=0)[0]
+    past_s = (last_s + now_s) - last_s
+    now_s = now_s - past_s
+    return (jnp.maximum(free_s - past_s, now_s), now_s), waits_s
 
 
-def _arrival(
-    state: tuple[Float[Array, "server fleet"], Float[Array, " fleet"]],
-    request: tuple[Float[Array, " fleet"], Float[Array, " fleet"]],
-) -> tuple[tuple[Float[Array, "server fleet"], Float[Array, " fleet"]], Float[Array, " fleet"]]:
+def _arrival(state: _State, request: tuple[Array, Array]) -> tuple[_State, Float[Array, " fleet"]]:
     """Gives the first server to a request and puts its departure in its place among the free times."""
     (free_s, now_s), (gap_s, service_s) = state, request
     now_s = now_s + gap_s

@@ -2,13 +2,14 @@
 """Queues simulated slot by slot: stated arrivals replayed, and the percentiles of the fleet reference's own draws.
 
 The reference draws arrivals and lengths from one stream of the standard library's generator, the short pool before the
-long one. The same draws are made here, so that its percentiles must come out exactly.
+long one. The same draws are made here, so that its percentiles must come out exactly. Times are compared as shares of
+the longest time that a request stays, since rounding grows with it.
 """
 
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from benchmarks.fleet_cases import Row, profile_of
 _SEED = 42
 _COMPRESSED = 0.75  # share of the requests between the threshold and gamma times it that are made short
 _QUANTILE = 0.99
-_PERCENTILE = "p99_{pool}_ms"
+_TIGHT = 1e-11  # of the longest stay
 _waits = jax.jit(slot_waits, static_argnames="width")
 
 
@@ -32,36 +33,41 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterator[Row]:
     for stated in answers["fcfs_replay"]:
         arrivals, service = np.asarray(stated["arrivals"]), np.asarray(stated["service"])
         found = _waits_s(np.diff(arrivals, prepend=0.0), service, stated["c"])
-        yield Row(f"replay, {stated['c']} servers", found, stated["wait"], "absolute")
+        longest = np.max(found + service)
+        ours, theirs = found / longest, np.asarray(stated["wait"]) / longest
+        yield Row(f"replay, {stated['c']} servers", ours, theirs, "absolute", _TIGHT)
     for stated in answers["optimizer_des"]:
-        case, count = stated["case"], stated["n_req"]
+        case, count, stream = stated["case"], stated["n_req"], random.Random(_SEED)
         label = f"{case['cdf']} {case['gs']} {case['B']} gamma {case['gamma']}, {count} requests"
-        for pool, found in _percentiles_ms(answers, case, count).items():
-            yield Row(f"{label}: {pool}", found, stated["result"][_PERCENTILE.format(pool=pool)])
+        for pool in _pools(answers, case):
+            found_s, longest_s = _percentile_s(stream, pool, count)
+            theirs = stated["result"][f"p99_{pool.name}_ms"] / 1e3 / longest_s
+            yield Row(f"{label}: {pool.name}", found_s / longest_s, theirs, "absolute", _TIGHT)
 
 
-def _percentiles_ms(answers: Mapping[str, Any], case: Mapping[str, Any], count: int) -> dict[str, float]:
+class _Pool(NamedTuple):
+    """A pool of the reference: lengths above `longer_than` by their distribution, arrivals, replicas."""
+
+    name: str
+    knots: Knots
+    longer_than: int
+    rate_per_s: float
+    replicas: int
+    profile: Profile
+    max_tokens: int
+
+
+def _pools(answers: Mapping[str, Any], case: Mapping[str, Any]) -> tuple[_Pool, _Pool]:
     knots = parse_knots(answers["cdfs"][case["cdf"]], case["cdf"])
-    stream = random.Random(_SEED)
     border = int(case["gamma"] * case["B"])
     below, below_border = float(share(knots, case["B"])), float(share(knots, border))
     to_short = min(1.0, below + max(0.0, below_border - below) * _COMPRESSED)
     short, long = _short(knots, case["B"]), _long(knots, border, below_border, case["L"])
-    return {
-        "short": _percentile_ms(
-            stream, short, 0, case["lam"] * to_short, case["n_s"], profile_of(answers, case["gs"]), case["B"], count
-        ),
-        "long": _percentile_ms(
-            stream,
-            long,
-            border,
-            case["lam"] * (1 - to_short),
-            case["n_l"],
-            profile_of(answers, case["gl"]),
-            case["L"],
-            count,
-        ),
-    }
+    rate, profiles = case["lam"], [profile_of(answers, case[key]) for key in ("gs", "gl")]
+    return (
+        _Pool("short", short, 0, rate * to_short, case["n_s"], profiles[0], case["B"]),
+        _Pool("long", long, border, rate * (1 - to_short), case["n_l"], profiles[1], case["L"]),
+    )
 
 
 def _short(knots: Knots, threshold: int) -> Knots:
@@ -78,32 +84,24 @@ def _long(knots: Knots, border: int, below: float, max_tokens: int) -> Knots:
     return Knots(knots.tokens[kept], shares)
 
 
-def _percentile_ms(
-    stream: random.Random,
-    knots: Knots,
-    before: int,
-    rate_per_s: float,
-    replicas: int,
-    profile: Profile,
-    max_tokens: int,
-    count: int,
-) -> float:
-    """P99 of the TTFT of one pool, after as many more requests as a fifth of `count`."""
+def _percentile_s(stream: random.Random, pool: _Pool, count: int) -> tuple[float, float]:
+    """P99 of the TTFT after as many more requests as a fifth of `count`, and the longest time that a request stays."""
     warm_up = count // 5
     gaps, total = np.empty((2, count + warm_up))
-    tokens = [int(x) for x in knots.tokens]
-    starts = [max(1, before + 1 if before else 1), *(t + 1 if before else t for t in tokens)]
+    ends = [int(tokens) for tokens in pool.knots.tokens]
+    after = 1 if pool.longer_than else 0  # the long pool's intervals begin after their lower knot
+    starts = [max(1, start + after) for start in (pool.longer_than, *ends)]
     for number in range(count + warm_up):
-        gaps[number] = stream.expovariate(rate_per_s)
-        knot = int(np.searchsorted(knots.shares, stream.random()))
-        total[number] = stream.randint(starts[knot], max(starts[knot], tokens[knot]))
+        gaps[number] = stream.expovariate(pool.rate_per_s)
+        knot = int(np.searchsorted(pool.knots.shares, stream.random()))
+        total[number] = stream.randint(starts[knot], max(starts[knot], ends[knot]))
     isl = np.maximum(1, 4 * total // 5)
     osl = np.maximum(1, total - isl)
-    service = service_s(profile, isl, osl, max_tokens, rules=FLEET_REFERENCE)
-    prefill = first_token_s(profile, isl, 1.0, rules=FLEET_REFERENCE)
-    waits = _waits_s(gaps, np.asarray(service), replicas * int(slots(profile, max_tokens)))
-    ttft = np.sort((waits + np.asarray(prefill))[warm_up:])
-    return float(ttft[max(0, int(_QUANTILE * count) - 1)]) * 1e3
+    service = np.asarray(service_s(pool.profile, isl, osl, pool.max_tokens, rules=FLEET_REFERENCE))
+    prefill = np.asarray(first_token_s(pool.profile, isl, 1.0, rules=FLEET_REFERENCE))
+    waits = _waits_s(gaps, service, pool.replicas * int(slots(pool.profile, pool.max_tokens)))
+    ttft = np.sort((waits + prefill)[warm_up:])
+    return float(ttft[max(0, int(_QUANTILE * count) - 1)]), float(np.max(waits + service))
 
 
 def _waits_s(gaps_s: np.ndarray, service_s: np.ndarray, servers: int) -> np.ndarray:
