@@ -2,6 +2,7 @@
 """Empirical numbers of fleets as leaves of one pytree, loaded from `configs/constants/fleet.yaml`."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -48,6 +49,13 @@ class WaitConstants(eqx.Module):
     delay_by_variability: float
 
 
+class EngineConstants(eqx.Module):
+    """Settings of engines that a deployment does not state; meaning, unit and source in the constants file."""
+
+    block_tokens: Mapping[str, float]
+    step_tokens: Mapping[str, float]
+
+
 class FleetConstants(eqx.Module):
     """Every empirical number of a fleet: traced, so that a fit can take gradients.
 
@@ -57,6 +65,7 @@ class FleetConstants(eqx.Module):
         disagg: Disaggregated fleets.
         compression: Prompts shortened to fit a pool.
         waiting: Law of the wait for a slot.
+        engine: Settings of engines, by engine.
     """
 
     computed: ComputedConstants
@@ -64,6 +73,7 @@ class FleetConstants(eqx.Module):
     disagg: DisaggFleetConstants
     compression: CompressionConstants
     waiting: WaitConstants
+    engine: EngineConstants
 
 
 def load_fleet_constants(name: str = "fleet") -> FleetConstants:
