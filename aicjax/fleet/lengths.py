@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from aicjax._types import Array as AnyArray
 from aicjax._types import FloatScalar
 from aicjax.fleet.cdf import DEFAULT_INPUT_SHARE, Knots, LengthData, load_lengths
 
@@ -26,12 +27,12 @@ class Lengths(NamedTuple):
         weight: Probabilities that sum to 1 [point].
     """
 
-    isl: Float[Array, " point"]
-    osl: Float[Array, " point"]
-    weight: Float[Array, " point"]
+    isl: Float[AnyArray, " point"]
+    osl: Float[AnyArray, " point"]
+    weight: Float[AnyArray, " point"]
 
     @property
-    def total(self) -> Float[Array, " point"]:
+    def total(self) -> Float[AnyArray, " point"]:
         """Total tokens."""
         return self.isl + self.osl
 
@@ -73,7 +74,7 @@ def from_cdf(knots: Knots, input_share: float = DEFAULT_INPUT_SHARE) -> Lengths:
     small = total <= WHOLE_TOKENS
     merged = _merged(isl[~small], osl[~small], weight[~small], np.searchsorted(knots.tokens, total[~small]))
     points = (np.concatenate(pair) for pair in zip((isl[small], osl[small], weight[small]), merged, strict=True))
-    return _ascending(*points)
+    return from_weighted(*points)
 
 
 def from_pairs(isl: np.ndarray | Sequence[float], osl: np.ndarray | Sequence[float]) -> Lengths:
@@ -84,7 +85,13 @@ def from_pairs(isl: np.ndarray | Sequence[float], osl: np.ndarray | Sequence[flo
         osl: Output tokens [request].
     """
     pairs, counts = np.unique(np.stack([isl, osl]).astype(np.float64), axis=1, return_counts=True)
-    return _ascending(pairs[0], pairs[1], counts / counts.sum())
+    return from_weighted(pairs[0], pairs[1], counts / counts.sum())
+
+
+def from_weighted(isl: np.ndarray, osl: np.ndarray, weight: np.ndarray) -> Lengths:
+    """The law of weighted lengths in any order; host side."""
+    order = np.argsort(isl + osl, kind="stable")
+    return Lengths(isl[order], osl[order], weight[order])
 
 
 def constant(isl: float, osl: float) -> Lengths:
@@ -189,7 +196,7 @@ def _from_counts(joint: dict) -> Lengths:
     isl = _pair(np.asarray(joint["isl_edges"]), isl_cell, joint["least_isl"], joint["most_isl"])
     osl = _pair(np.asarray(joint["osl_edges"]), osl_cell, joint["least_osl"], joint["most_osl"])
     cells = np.broadcast_arrays(isl[:, None], osl[None, :], count / count.sum() / 4.0)
-    return _ascending(*(x.reshape(-1) for x in cells))
+    return from_weighted(*(x.reshape(-1) for x in cells))
 
 
 def _pair(edges: np.ndarray, cell: np.ndarray, least: float, most: float) -> np.ndarray:
@@ -198,8 +205,3 @@ def _pair(edges: np.ndarray, cell: np.ndarray, least: float, most: float) -> np.
     high = np.minimum(np.append(edges, most)[cell], most)
     middle, deviation = (low + high) / 2.0, np.sqrt(((high - low + 1.0) ** 2 - 1.0) / 12.0)
     return np.stack([middle - deviation, middle + deviation])
-
-
-def _ascending(isl: np.ndarray, osl: np.ndarray, weight: np.ndarray) -> Lengths:
-    order = np.argsort(isl + osl, kind="stable")
-    return Lengths(isl[order], osl[order], weight[order])

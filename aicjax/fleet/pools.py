@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from aicjax._types import FloatScalar
 from aicjax.fleet.lengths import Lengths, within
 from aicjax.fleet.profile import Profile
+from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service import ServiceLaw, service_law
 
 
@@ -100,9 +101,15 @@ def split(
     return Pool(profiles, tops, laws, jnp.broadcast_to(delay, weight.shape), share)
 
 
-def service_of(pool: Pool) -> ServiceLaw:
-    """Law of slot times of one pool; the delay before the queue counts as prefill."""
-    law = service_law(pool.profile, pool.lengths, pool.max_tokens)
+def service_of(pool: Pool, *, rules: Rules = SANE, whole: bool = True) -> ServiceLaw:
+    """Law of slot times of one pool; the delay before the queue counts as prefill.
+
+    Args:
+        pool: The pool.
+        rules: Those of service times.
+        whole: Static: whole slots and chunks; else real numbers, differentiable in the context limit.
+    """
+    law = service_law(pool.profile, pool.lengths, pool.max_tokens, rules=rules, whole=whole)
     return law._replace(prefill_s=law.prefill_s + pool.delay_s)
 
 
