@@ -159,7 +159,14 @@ SpareReplicas = Annotated[
 ]
 Requests = Annotated[
     str | None,
-    flag("--requests", "--n-req", "--n-sim-req", panel=_SIMULATION, default="20000", text="Requests of a run."),
+    flag(
+        "--requests",
+        "--n-req",
+        "--n-sim-req",
+        panel=_SIMULATION,
+        default="enough for the warm-up",
+        text="Requests of a run.",
+    ),
 ]
 Seeds = Annotated[
     str | None, flag("--seeds", panel=_SIMULATION, default="8", text="Independent runs, for the intervals.")

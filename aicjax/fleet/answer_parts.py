@@ -260,6 +260,7 @@ class SimulateAnswer:
         price_per_hour, price_per_year: Of all pools [USD].
         runs: Independent runs of `requests` each.
         horizon_s: Mean time that a run covers.
+        histogram: Counts of TTFT [ms] of served requests after the warm-up, as `lo`, `hi`, `count`.
         verdict: `met`, `missed`, or `unstable`: then times are those of the horizon, and grow with it.
     """
 
@@ -273,6 +274,7 @@ class SimulateAnswer:
     runs: int
     requests: int
     horizon_s: float
+    histogram: tuple[dict[str, float], ...]
     verdict: str
 
 

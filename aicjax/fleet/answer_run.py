@@ -17,12 +17,15 @@ from aicjax.fleet.answer_parts import (
 from aicjax.fleet.fleet_rows import asked_of, finite_ms
 from aicjax.fleet.fleet_simulation import Deployment, Runs, compare_policies
 from aicjax.fleet.fleet_summary import FleetSummary, Served, paired_difference, summaries
+from aicjax.fleet.histogram import histogram
 from aicjax.fleet.inputs import law_of
 from aicjax.fleet.requests import RoutersRequest, SimulateRequest
 from aicjax.fleet.run_cases import Traffic, deployment_of, route_of, traffic_of
 from aicjax.fleet.statistics import Interval as Estimate
+from aicjax.fleet.statistics import after_warm_up
 
 MEDIAN = 50.0
+HISTOGRAM_BINS = 30
 
 
 def simulate(request: SimulateRequest) -> SimulateAnswer:
@@ -34,7 +37,7 @@ def simulate(request: SimulateRequest) -> SimulateAnswer:
         MissingData: A deployment of an engine has no measured data.
     """
     deployment, profiles = deployment_of(request.fleet)
-    traffic = traffic_of(request)
+    traffic = traffic_of(request, deployment)
     runs, found = _run(request, deployment, traffic, [request.fleet.router])
     whole, *each = _simulated(request, runs, found[0], deployment, traffic, 0)
     counts = np.asarray(deployment.slots())
@@ -63,6 +66,7 @@ def simulate(request: SimulateRequest) -> SimulateAnswer:
         runs=traffic.gaps_s.shape[0],
         requests=traffic.gaps_s.shape[1],
         horizon_s=_horizon_s(traffic),
+        histogram=_histogram(runs),
         verdict=_verdict(whole, each, request.quantile),
     )
 
@@ -76,7 +80,7 @@ def routers(request: RoutersRequest) -> RoutersAnswer:
         MissingData: A deployment of an engine has no measured data.
     """
     deployment, _ = deployment_of(request.fleet)
-    traffic = traffic_of(request)
+    traffic = traffic_of(request, deployment)
     runs, found = _run(request, deployment, traffic, request.routers)
     slower = paired_difference(runs, request.percentile)
     rows = []
@@ -125,8 +129,8 @@ def _simulated(
     pool = np.asarray(runs.run.pool)[policy]
     time_s = float(np.sum(np.asarray(traffic.gaps_s, np.float64)))
     work_s = [float(held_s[pool == place].sum()) for place in range(slots.size)]
-    offered = [work / (time_s * count) if count else 0.0 for work, count in zip(work_s, slots, strict=True)]
-    all_offered = sum(work_s) / (time_s * slots.sum()) if slots.sum() else 0.0
+    offered = [float(work / (time_s * count)) if count else 0.0 for work, count in zip(work_s, slots, strict=True)]
+    all_offered = float(sum(work_s) / (time_s * slots.sum())) if slots.sum() else 0.0
     parts = zip((found.fleet, *found.pools), (all_offered, *offered), strict=True)
     return [_served(served, load, request.percentile) for served, load in parts]
 
@@ -153,6 +157,15 @@ def _interval(estimate: Estimate | None, factor: float) -> Interval | None:
         return None
     low, high = (float(end) * factor if np.isfinite(end) else None for end in (estimate.low, estimate.high))
     return Interval(float(estimate.value) * factor, low, high)
+
+
+def _histogram(runs: Runs) -> tuple[dict[str, float], ...]:
+    """Of the first policy, in milliseconds."""
+    ttft_ms = after_warm_up(np.asarray(runs.ttft_s, np.float64))[0].ravel() * MS_PER_S
+    ttft_ms = ttft_ms[np.isfinite(ttft_ms)]
+    if not ttft_ms.size:
+        return ()
+    return tuple(histogram(ttft_ms, np.ones_like(ttft_ms), ttft_ms.size, HISTOGRAM_BINS))
 
 
 def _horizon_s(traffic: Traffic) -> float:

@@ -38,6 +38,7 @@ def size(request: SizeRequest) -> SizeAnswer:
     order = sorted(range(len(rows)), key=lambda row: (not rows[row].meets, rows[row].cost.per_hour))
     checked = order[: request.verify_top]
     if checked:
+        busy = [pool.replicas * pool.slots * pool.utilization for row in checked for pool in rows[row].pools]
         tried = {**numbers, "gamma": numbers["gamma"][jnp.asarray(checked)]}
         simulation = verified(
             jax.random.key(request.seed),
@@ -45,7 +46,7 @@ def size(request: SizeRequest) -> SizeAnswer:
             found.load.replicas[jnp.asarray(checked)],
             demand_of(numbers)._replace(arrival_cv2=float(numbers["arrival_cv2"])),
             target_of(numbers),
-            requests=request.requests,
+            requests=request.run_length(max(busy)),
             seeds=request.seeds,
         )
         for place, row in enumerate(checked):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields that requests about fleets share: the workload, the load, the limits and the simulation."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +17,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 CompatName = Literal["default", "fleet-reference"]
 TraceFormat = Literal["auto", "azure", "splitwise", "mooncake", "semantic_router"]
 RATE_PER_S = 200.0  # where none is stated
+LEAST_RUN = 5000  # requests
+WARM_UP_SHARE = 0.2  # of a run, which is not counted
+WARM_UP_SERVICES = 3  # mean times of service
 MOST_REQUESTS = 20_000_000  # of one answer, over all fleets and seeds
 
 
@@ -103,22 +107,41 @@ class SimulationFields(Part):
     """The size of a simulation.
 
     Attributes:
-        requests: Requests of one run.
+        requests: Requests of one run; None for so many that the warm-up covers several times of service.
         seeds: Independent runs, from which intervals come.
         seed: Random seed of the first.
     """
 
-    requests: Annotated[int, Field(ge=100)] = 20_000
+    requests: Annotated[int, Field(ge=100)] | None = None
     seeds: Annotated[int, Field(ge=2, le=1024)] = 8
     seed: int = 0
 
     @model_validator(mode="after")
     def _check_work(self) -> Self:
-        if self.requests * self.seeds > MOST_REQUESTS:
-            raise InputError(
-                "requests", self.requests, f"at most {MOST_REQUESTS // self.seeds} with {self.seeds} seeds"
-            )
+        most = self.most_requests
+        if self.requests is not None and self.requests > most:
+            raise InputError("requests", self.requests, f"at most {most} with {self.runs} runs")
         return self
+
+    @property
+    def runs(self) -> int:
+        """Runs of all kinds."""
+        return self.seeds
+
+    @property
+    def most_requests(self) -> int:
+        """Most requests of a run."""
+        return MOST_REQUESTS // self.runs
+
+    def run_length(self, concurrency: float) -> int:
+        """Requests of a run in which so many are in service at once: as stated, or enough for the warm-up.
+
+        A run starts empty. Its warm-up is to last `WARM_UP_SERVICES` mean times of service.
+        """
+        if self.requests is not None:
+            return self.requests
+        enough = math.ceil(WARM_UP_SERVICES * concurrency / WARM_UP_SHARE)
+        return min(max(enough, LEAST_RUN), self.most_requests)
 
 
 class PoolFields(Part):

@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from aicjax._results import InputError
 from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
 from aicjax.fleet.request_fields import (
-    MOST_REQUESTS,
     LimitFields,
     LoadFields,
     Milliseconds,
@@ -32,14 +31,15 @@ class _SizingFields(Part):
     """Rules of a sizing.
 
     Attributes:
-        gamma_max: Requests of up to this many times the threshold may be compressed to it (two pools); 1 for none.
-        gamma_step: Step of the factors that are tried.
+        gamma_min, gamma_max: Requests of up to this many times the threshold are compressed to it (two pools); 1 for
+            none. The first and the last factor that is tried, with `gamma_step` between.
         compressible: Share of those requests whose prompt may be compressed.
         availability: Share of the time that a replica is up.
         max_utilization: Highest share of the capacity that may be used.
         spare_replicas: Replicas of each pool that may fail at once without missing the limit.
     """
 
+    gamma_min: Gamma = 1.0
     gamma_max: Gamma = 2.0
     gamma_step: Annotated[float, Field(gt=0, le=3)] = 0.1
     compressible: Share = 0.75
@@ -49,9 +49,15 @@ class _SizingFields(Part):
 
     @property
     def gammas(self) -> tuple[float, ...]:
-        """Factors that are tried, from 1."""
-        count = int((self.gamma_max - 1) / self.gamma_step + 1e-9)
-        return tuple(round(1 + self.gamma_step * index, 6) for index in range(count + 1))
+        """Factors that are tried."""
+        count = int((self.gamma_max - self.gamma_min) / self.gamma_step + 1e-9)
+        return tuple(round(self.gamma_min + self.gamma_step * index, 6) for index in range(count + 1))
+
+    @model_validator(mode="after")
+    def _check_gammas(self) -> Self:
+        if self.gamma_max < self.gamma_min:
+            raise InputError("gamma_max", self.gamma_max, f"at least gamma_min = {self.gamma_min:g}")
+        return self
 
 
 class SizeRequest(Request, WorkloadFields, LoadFields, LimitFields, PoolFields, SimulationFields, _SizingFields):
@@ -150,12 +156,10 @@ class RoutersRequest(Request, WorkloadFields, LoadFields, LimitFields, Simulatio
     fleet: FleetSpec
     routers: Annotated[tuple[RouterName, ...], BeforeValidator(listed), Field(min_length=1)] = ROUTERS
 
-    @model_validator(mode="after")
-    def _check_all_work(self) -> Self:
-        runs = self.seeds * len(self.routers)
-        if self.requests * runs > MOST_REQUESTS:
-            raise InputError("requests", self.requests, f"at most {MOST_REQUESTS // runs} with {runs} runs")
-        return self
+    @property
+    def runs(self) -> int:
+        """Runs of all rules."""
+        return self.seeds * len(self.routers)
 
 
 class DisaggRequest(Request, WorkloadFields):

@@ -17,6 +17,7 @@ from aicjax.fleet.inputs import law_of, load_of, profile_of, trace_of
 from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.requests import FleetSpec, RoutersRequest, SimulateRequest
 from aicjax.fleet.routing import Requests, Route
+from aicjax.fleet.service import moments, service_law
 from aicjax.fleet.traces import Trace, pool_labels
 
 LEAST_REQUESTS = 100  # of a run
@@ -49,22 +50,28 @@ def deployment_of(fleet: FleetSpec) -> tuple[Deployment, list[Profile]]:
     return Deployment(stacked(profiles), *counts), profiles
 
 
-def traffic_of(request: SimulateRequest | RoutersRequest) -> Traffic:
+def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment) -> Traffic:
     """The requests of all runs: drawn, or windows of a trace that follow each other.
+
+    Args:
+        request: What is asked.
+        deployment: The fleet, whose times of service say how long a run must be.
 
     Raises:
         InputError: A trace that is too short for the runs.
     """
     gap_key, length_key, fit_key, route_key, balance_key = jax.random.split(jax.random.key(request.seed), 5)
     if request.trace is None:
-        shape, texts = (request.seeds, request.requests), (None, None)
+        shape = (request.seeds, request.run_length(_most_in_service(request, deployment)))
+        texts = (None, None)
         gaps_s = _gaps(gap_key, request, shape)
         isl, osl = jax.vmap(lambda key: lengths.sample(key, law_of(request), shape[1]))(
             jax.random.split(length_key, shape[0])
         )
     else:
         trace = trace_of(request)
-        each = min(request.requests, trace.isl.size // request.seeds)
+        each = trace.isl.size // request.seeds
+        each = each if request.requests is None else min(request.requests, each)
         if each < LEAST_REQUESTS:
             rule = f"at most {trace.isl.size // LEAST_REQUESTS} for a trace of {trace.isl.size} requests"
             raise InputError("seeds", request.seeds, rule)
@@ -81,6 +88,18 @@ def traffic_of(request: SimulateRequest | RoutersRequest) -> Traffic:
         jax.random.uniform(route_key, shape),
         jax.random.uniform(balance_key, (*shape, 2)),
     )
+
+
+def _most_in_service(request: SimulateRequest | RoutersRequest, deployment: Deployment) -> float:
+    """Requests in service at once if all went to the pool that holds them longest."""
+
+    def mean_s(profile: Profile, max_tokens: Array) -> Array:
+        law, _ = lengths.within(law_of(request), 0.0, max_tokens)
+        return moments(service_law(profile, law, max_tokens))[0]
+
+    each = jax.vmap(mean_s)(deployment.profiles, deployment.max_tokens)
+    each = jnp.where(jnp.isfinite(each), each, 0.0)
+    return load_of(request)[0] * float(jnp.max(each))
 
 
 def _gaps(key: Array, request: SimulateRequest | RoutersRequest, shape: tuple[int, int]) -> Float[Array, "run request"]:

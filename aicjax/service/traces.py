@@ -56,9 +56,7 @@ def one(identity: str, request: Request) -> dict[str, Any]:
 
 
 @router.get("/{identity}/sample", summary="First requests of a trace")
-def sample(
-    identity: str, request: Request, limit: Annotated[int, Query(ge=1, le=_MOST_SAMPLE)] = 50
-) -> dict[str, Any]:
+def sample(identity: str, request: Request, limit: Annotated[int, Query(ge=1, le=_MOST_SAMPLE)] = 50) -> dict[str, Any]:
     """Requests in the order of their arrival, and how many there are."""
     state = state_of(request)
     trace = load_trace(file_of(state, state.get("traces", identity)))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulations on a terminal: a stated fleet, and routing rules on the same requests."""
+
+from typing import Any
+
+from rich.console import Console
+
+from aicjax._results import NoFeasible
+from aicjax.fleet.answer_parts import RoutersAnswer, SimulateAnswer, Simulated
+from aicjax.report.fleet_view import View, interval, milliseconds, share, usd
+from aicjax.report.table import Column, print_fitted
+
+
+def _within(result: Simulated) -> str:
+    within = result.within_limit
+    return "-" if within is None else f"{within.value:.2%}"
+
+
+def _lost(result: Simulated) -> str:
+    return str(result.rejected + result.refused)
+
+
+def _horizon(answer: SimulateAnswer | RoutersAnswer) -> str:
+    return f"{answer.runs} runs of {answer.requests:,} requests, {answer.horizon_s:,.1f} s each"
+
+
+def _simulate_lines(answer: SimulateAnswer) -> list[str]:
+    pools = " + ".join(f"{pool.replicas} {pool.replica}" for pool in answer.pools)
+    fleet = answer.fleet
+    headline = (
+        f"{answer.verdict}: {_within(fleet)} within {answer.asked.ttft_ms:g} ms with {pools}, router {answer.router}"
+    )
+    lines = [
+        headline,
+        f"P{answer.asked.percentile:g} TTFT {interval(fleet.ttft_ms)} ms, median {interval(fleet.ttft_p50_ms)} ms",
+        f"{answer.gpus} GPUs, {usd(answer.price_per_hour)}/h, {usd(answer.price_per_year)} a year; {_horizon(answer)}",
+    ]
+    if answer.verdict == "unstable":
+        busy = max(answer.pools, key=lambda pool: pool.result.offered)
+        lines.append(
+            f"unstable: the {busy.name} pool gets {busy.result.offered:.0%} of what it can serve; "
+            f"times are those of the first {answer.horizon_s:,.1f} s and grow without bound"
+        )
+    if fleet.refused:
+        lines.append(f"refused: {fleet.refused:,} of {fleet.requests:,} requests are longer than their pool takes")
+    return lines
+
+
+_POOL_COLUMNS = (
+    Column("pool", lambda row: row[0], "left"),
+    Column("replicas", lambda row: row[1]),
+    Column("up to\ntokens", lambda row: row[2]),
+    Column("requests", lambda row: f"{row[3].requests:,}"),
+    Column("not\nserved", lambda row: _lost(row[3])),
+    Column("load", lambda row: share(row[3].offered)),
+    Column("busy", lambda row: share(row[3].utilization)),
+    Column("wait\nms", lambda row: milliseconds(row[3].wait_ms)),
+    Column("median\nTTFT ms", lambda row: interval(row[3].ttft_p50_ms)),
+    Column("TTFT ms", lambda row: interval(row[3].ttft_ms)),
+    Column("within\nlimit", lambda row: _within(row[3])),
+)
+
+
+def _simulate_table(answer: SimulateAnswer, console: Console) -> None:
+    rows: list[Any] = [("fleet", "", "", answer.fleet)]
+    rows += [
+        (pool.name, f"{pool.replicas} {pool.replica}", f"{pool.max_tokens:,}", pool.result) for pool in answer.pools
+    ]
+    print_fitted(console, "fleet and pools", rows, _POOL_COLUMNS, ("median\nTTFT ms", "requests", "busy"))
+
+
+def _simulate_failure(answer: SimulateAnswer) -> NoFeasible | None:
+    if answer.verdict == "met":
+        return None
+    worst = max(answer.pools, key=lambda pool: pool.result.offered)
+    cause = "load" if answer.verdict == "unstable" else "TTFT"
+    return NoFeasible(
+        f"The fleet is {answer.verdict}: {_within(answer.fleet)} within {answer.asked.ttft_ms:g} ms; binding: {cause}, "
+        f"{worst.name} pool at {worst.result.offered:.0%} of what it can serve."
+    )
+
+
+_ROUTER_COLUMNS = (
+    Column("router", lambda row: row.router, "left"),
+    Column("TTFT ms", lambda row: interval(row.fleet.ttft_ms)),
+    Column("more than\nthe first, ms", lambda row: interval(row.slower_ms)),
+    Column("median\nTTFT ms", lambda row: interval(row.fleet.ttft_p50_ms)),
+    Column("within\nlimit", lambda row: _within(row.fleet)),
+    Column("not\nserved", lambda row: _lost(row.fleet)),
+    Column("busy", lambda row: share(row.fleet.utilization)),
+    Column("pools", lambda row: ", ".join(f"{name} {part:.0%}" for name, part in row.pools.items()), "left"),
+    Column("verdict", lambda row: row.verdict, "left"),
+)
+
+
+def _routers_lines(answer: RoutersAnswer) -> list[str]:
+    def rank(row: Any) -> tuple[float, float]:
+        within = row.fleet.within_limit
+        late = row.fleet.ttft_ms
+        return (-within.value if within else 0.0, late.value if late else float("inf"))
+
+    best = min(answer.rows, key=rank)
+    return [f"{best.router}: {_within(best.fleet)} within {answer.asked.ttft_ms:g} ms", _horizon(answer)]
+
+
+def _routers_table(answer: RoutersAnswer, console: Console) -> None:
+    dropped = ("median\nTTFT ms", "busy", "pools")
+    print_fitted(console, "routers on the same requests", answer.rows, _ROUTER_COLUMNS, dropped, bold_first=False)
+
+
+VIEWS = {
+    SimulateAnswer: View(_simulate_lines, _simulate_table, _simulate_failure),
+    RoutersAnswer: View(_routers_lines, _routers_table, lambda answer: None),
+}

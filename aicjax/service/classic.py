@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs with parameters and results in the shape of vllm-sr-sim: `optimize`, `simulate` and `whatif`."""
+
+from typing import Any
+
+from aicjax._results import InputError
+from aicjax.fleet import answers
+from aicjax.fleet.answer_parts import FleetAnswer, SimulateAnswer, Simulated, SizeAnswer
+from aicjax.fleet.cdf import bundled_lengths
+from aicjax.fleet.request_fields import CompatName, Request
+from aicjax.fleet.requests import SimulateRequest, SizeRequest
+from aicjax.service.catalogue import replica_of
+from aicjax.service.schemas import FleetBody, JobBody, SimulateBody, WhatIfBody, WorkloadBody
+from aicjax.service.state import State
+from aicjax.service.traces import file_of
+
+VERIFIED = 3  # fleets of `optimize` that are simulated
+ENOUGH = 0.99  # share of the requests within the limit below which a rate breaks a fleet
+_ROUTERS = {"compress_route": "compress"}
+
+
+def requests(body: JobBody, state: State, rules: CompatName) -> list[Request]:
+    """What a job asks: one request, or one for each rate.
+
+    Raises:
+        InputError: A name that is not known.
+        NotFound: No such fleet or trace.
+    """
+    if body.optimize is not None and body.type == "optimize":
+        return [_optimize(body, state, rules)]
+    if body.simulate is not None and body.type == "simulate":
+        return [_simulate(body.simulate, body.simulate.lam, state, rules)]
+    what = body.whatif
+    return [] if what is None else [_simulate(what, rate, state, rules) for rate in sorted(what.lam_range)]
+
+
+def result(body: JobBody, asked: list[Any]) -> dict[str, Any]:
+    """The result of a job."""
+    match body.type:
+        case "optimize":
+            return _optimized(answers.size(asked[0]))
+        case "simulate":
+            return _simulated(answers.simulate(asked[0]))
+        case _:
+            return _what_if([answers.simulate(request) for request in asked])
+
+
+def _optimize(body: JobBody, state: State, rules: CompatName) -> SizeRequest:
+    asked = body.optimize
+    assert asked is not None
+    return SizeRequest(
+        **_workload(asked.workload, state),
+        compat=rules,
+        rate_per_s=asked.lam,
+        ttft_ms=asked.slo_ms,
+        thresholds=(asked.b_short,),
+        max_tokens=asked.long_max_ctx,
+        replica=replica_of(asked.gpu_short),
+        replica_long=replica_of(asked.gpu_long),
+        gamma_min=asked.gamma_min,
+        gamma_max=asked.gamma_max,
+        gamma_step=asked.gamma_step,
+        compressible=asked.p_c,
+        availability=asked.node_avail,
+        requests=asked.n_sim_requests,
+        verify_top=VERIFIED,
+    )
+
+
+def _simulate(asked: SimulateBody | WhatIfBody, rate_per_s: float, state: State, rules: CompatName) -> SimulateRequest:
+    fleet = asked.fleet
+    if fleet is None:
+        record = state.get("fleets", str(asked.fleet_id))
+        fleet = FleetBody(**{name: record[name] for name in FleetBody.model_fields})
+    pools = [
+        {
+            "name": pool.pool_id,
+            "replica": replica_of(pool.gpu),
+            "replicas": pool.n_gpus,
+            "max_tokens": pool.max_ctx,
+        }
+        for pool in fleet.pools
+    ]
+    gamma = {} if fleet.compress_gamma is None else {"gamma": fleet.compress_gamma}
+    return SimulateRequest(
+        **_workload(asked.workload, state),
+        compat=rules,
+        rate_per_s=rate_per_s,
+        ttft_ms=asked.slo_ms,
+        fleet={"pools": pools, "router": _ROUTERS.get(fleet.router, fleet.router), **gamma},  # pyright: ignore[reportArgumentType]
+        requests=asked.n_requests,
+    )
+
+
+def _workload(workload: WorkloadBody, state: State) -> dict[str, Any]:
+    if workload.type == "trace":
+        return {"trace": file_of(state, state.get("traces", str(workload.trace_id)))}
+    if workload.name not in bundled_lengths():
+        raise InputError("workload.name", workload.name, f"one of {', '.join(bundled_lengths())}")
+    return {"workload": workload.name}
+
+
+def _optimized(answer: SizeAnswer) -> dict[str, Any]:
+    checked = [fleet for fleet in answer.fleets if fleet.simulated]
+    rows = [_row(fleet, simulated=False) for fleet in answer.fleets]
+    rows += [_row(fleet, simulated=True) for fleet in checked]
+    best = answer.chosen
+    baseline = next((fleet for fleet in answer.fleets if fleet.gamma == 1), None)
+    saved = None
+    if baseline is not None and baseline.cost.per_year > 0:
+        saved = round(100 * (1 - best.cost.per_year / baseline.cost.per_year), 1)
+    return {
+        "best": _row(best, simulated=best.simulated),
+        "sweep": rows,
+        "baseline_annual_cost_kusd": None if baseline is None else baseline.cost.per_year / 1000,
+        "savings_pct": saved,
+        "sim_validation": None if not best.simulated else {"probability": best.confidence},
+    }
+
+
+def _row(fleet: FleetAnswer, *, simulated: bool) -> dict[str, Any]:
+    pools = {pool.name: pool for pool in fleet.pools}
+
+    def late_ms(name: str) -> float | None:
+        pool = pools.get(name)
+        if pool is None:
+            return 0.0
+        if not simulated:
+            return pool.ttft_ms
+        return None if pool.ttft_simulated_ms is None else pool.ttft_simulated_ms.value
+
+    return {
+        "gamma": fleet.gamma,
+        "n_s": pools["short"].replicas if "short" in pools else 0,
+        "n_l": pools["long"].replicas if "long" in pools else 0,
+        "total_gpus": fleet.replicas,
+        "annual_cost_kusd": fleet.cost.per_year / 1000,
+        "p99_short_ms": late_ms("short"),
+        "p99_long_ms": late_ms("long"),
+        "slo_met": fleet.meets,
+        "source": "simulated" if simulated else "analytical",
+    }
+
+
+def _simulated(answer: SimulateAnswer) -> dict[str, Any]:
+    return {
+        "total_gpus": sum(pool.replicas for pool in answer.pools),
+        "annual_cost_kusd": answer.price_per_year / 1000,
+        **_fleet(answer.fleet),
+        "pools": [
+            {
+                "pool_id": pool.name,
+                "gpu": pool.replica,
+                "n_gpus": pool.replicas,
+                "p50_ttft_ms": _value(pool.result.ttft_p50_ms),
+                "p99_ttft_ms": _value(pool.result.ttft_ms),
+                "p99_queue_wait_ms": pool.result.wait_ms,
+                "slo_compliance": _value(pool.result.within_limit),
+                "mean_utilisation": pool.result.utilization,
+                "cost_per_hr": pool.price_per_hour,
+            }
+            for pool in answer.pools
+        ],
+        "ttft_histogram": list(answer.histogram),
+        "arrival_rate_actual": round(answer.requests / answer.horizon_s, 2),
+        "verdict": answer.verdict,
+    }
+
+
+def _fleet(fleet: Simulated) -> dict[str, Any]:
+    return {
+        "fleet_p99_ttft_ms": _value(fleet.ttft_ms),
+        "fleet_p50_ttft_ms": _value(fleet.ttft_p50_ms),
+        "fleet_slo_compliance": _value(fleet.within_limit),
+        "fleet_mean_utilisation": fleet.utilization,
+    }
+
+
+def _value(interval: Any) -> float | None:
+    return None if interval is None else interval.value
+
+
+def _what_if(found: list[SimulateAnswer]) -> dict[str, Any]:
+    points = []
+    for answer in found:
+        figures = _fleet(answer.fleet)
+        del figures["fleet_p50_ttft_ms"]
+        points.append({"lam": answer.asked.rate_per_s, **figures, "annual_cost_kusd": answer.price_per_year / 1000})
+    broken = [point["lam"] for point in points if (point["fleet_slo_compliance"] or 0.0) < ENOUGH]
+    return {"points": points, "slo_break_lam": broken[0] if broken else None}
