@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from aicjax.fleet.routing import Balance, PoolLoad, ReplicaLoad, Route, pool_under_load, replica_of
+from aicjax.fleet.routing import Balance, PoolLoad, ReplicaLoad, Route, least, pool_under_load, replica_of
 from aicjax.fleet.rules import SANE, Rules
 
 EVENTS = 128  # between two moves of the base
@@ -91,8 +91,8 @@ class _State(NamedTuple):
     Attributes:
         arrivals: Requests that have arrived.
         base: Units from the start of the run to the base.
-        ends_s: End of each running request; infinite for a free slot.
-        next_s: First end of each replica.
+        ends_s: End of each running request, in the first slots of its replica; infinite for a free slot.
+        next_s, next_slot: First end of each replica, and its slot.
         active, waiting: Requests of each replica.
         head, tail: First and last of those that wait at each replica.
         behind: The request that waits behind each other one.
@@ -104,6 +104,7 @@ class _State(NamedTuple):
     base: Int[Array, ""]
     ends_s: Float[Array, "replica slot"]
     next_s: Float[Array, " replica"]
+    next_slot: Int[Array, " replica"]
     active: Int[Array, " replica"]
     waiting: Int[Array, " replica"]
     head: Int[Array, " replica"]
@@ -166,8 +167,7 @@ def fleet_run(
 
     def event(state: _State, _):
         arrival_s = jnp.where(state.arrivals < n, stamps.since(state.arrivals, state.base), jnp.inf)
-        ending = jnp.argmin(state.next_s).astype(jnp.int32)
-        end_s = state.next_s[ending]
+        end_s, ending = least(state.next_s)
         arrives = arrival_s < end_s
         now_s = jnp.minimum(arrival_s, end_s)
         leaves = ~arrives & jnp.isfinite(end_s)
@@ -184,25 +184,29 @@ def fleet_run(
         waited_s = jnp.maximum(now_s - stamps.since(request, state.base), 0.0)
         wait_s = jnp.maximum(waited_s, delay_s)
         service_s = _service_s(request, where)
-        row = state.ends_s[k]
-        # A free slot ends never, so an arrival takes the last to end, and a departure is the first.
-        slot = jnp.where(arrives, jnp.argmax(row), jnp.argmin(row))
-        own_end_s = jnp.where(begins, now_s + (wait_s - waited_s) + service_s, jnp.where(leaves, jnp.inf, row[slot]))
-        row = jnp.where(jnp.arange(slots_width) == slot, own_end_s, row)
+        # Who leaves gives its slot to the request that it calls, else to the last one, so that free slots lie behind.
+        row, slot, running = state.ends_s[k], jnp.arange(slots_width), state.active[k]
+        own_end_s = now_s + (wait_s - waited_s) + service_s
+        last_end_s = row[jnp.maximum(running - 1, 0)]
+        row = jnp.where((slot == running) & starts | (slot == state.next_slot[k]) & calls, own_end_s, row)
+        row = jnp.where((slot == state.next_slot[k]) & leaves & ~calls, last_end_s, row)
+        row = jnp.where((slot == running - 1) & leaves & ~calls, jnp.inf, row)
+        first_s, first_slot = least(row)
         here = jnp.arange(width) == k
         more_active, more_waiting = _one(starts) - _one(leaves & ~calls), _one(queues) - _one(calls)
         active = state.active + jnp.where(here, more_active, 0)
         here_pool = jnp.arange(pools) == where
         turn = jnp.where(replicas.place[k] + 1 < pool_replicas[pool], replicas.place[k] + 1, 0)
-        first = queues & (state.waiting[k] == 0)
-        behind = state.behind.at[jnp.where(queues & ~first, state.tail[k], n)].set(request)
-        head_of_k = jnp.where(calls, behind[request], jnp.where(first, request, state.head[k]))
+        alone = queues & (state.waiting[k] == 0)
+        behind = state.behind.at[jnp.where(queues & ~alone, state.tail[k], n)].set(request)
+        head_of_k = jnp.where(calls, behind[request], jnp.where(alone, request, state.head[k]))
         deals = arrives & possible & (starts | queues)
         state = _State(
             arrivals=state.arrivals + _one(arrives),
             base=state.base,
             ends_s=state.ends_s.at[k].set(row),
-            next_s=jnp.where(here, jnp.min(row), state.next_s),
+            next_s=jnp.where(here, first_s, state.next_s),
+            next_slot=jnp.where(here, first_slot, state.next_slot),
             active=active,
             waiting=state.waiting + jnp.where(here, more_waiting, 0),
             head=jnp.where(here, head_of_k, state.head),
@@ -227,7 +231,7 @@ def fleet_run(
     zero, none = jnp.zeros((), jnp.int32), jnp.zeros(width, jnp.int32)
     idle = jnp.full((width, slots_width), jnp.inf, gaps_s.dtype)
     behind, per_pool = jnp.zeros(n + 1, jnp.int32), jnp.zeros(pools, jnp.int32)
-    start = _State(zero, zero, idle, idle[:, 0], none, none, none, none, behind, per_pool, per_pool, per_pool)
+    start = _State(zero, zero, idle, idle[:, 0], none, none, none, none, none, behind, per_pool, per_pool, per_pool)
     records = jax.lax.scan(events, start, None, length=-(-2 * n // EVENTS))[1]
     (begun, *at_start), (arrived, *at_arrival) = jax.tree.map(jnp.ravel, records)
     nan = jnp.full(n, jnp.nan, gaps_s.dtype)
