@@ -115,10 +115,28 @@ def mean_context(isl: Number, osl: Number, chunk_tokens: Number, *, whole: bool 
         chunk_tokens: Prompt tokens of an iteration.
         whole: Whole chunks; else their mean over prompts of about that length, differentiable.
     """
-    dtype = jnp.result_type(float)
-    isl, osl, chunk = (jnp.asarray(x).astype(dtype) for x in (isl, osl, chunk_tokens))
-    chunks, steps = _chunks(isl, chunk, whole), jnp.maximum(osl - 1.0, 0.0)
-    return (chunks * isl / 2.0 + steps * (isl + osl / 2.0)) / (chunks + steps)
+    return _context(isl, osl, chunk_tokens, whole)[0]
+
+
+def running_context(
+    isl: Float[Array, " point"],
+    osl: Float[Array, " point"],
+    weight: Float[Array, " point"],
+    chunk_tokens: Number,
+    *,
+    whole: bool = True,
+) -> Float[Array, ""]:
+    """Mean context of the requests that run at one time, where each is there for its iterations [tokens].
+
+    Args:
+        isl, osl: Prompt and output tokens of the points of a law.
+        weight: Their shares of the requests that come.
+        chunk_tokens: Prompt tokens of an iteration.
+        whole: Whole chunks; else their mean over prompts of about that length, differentiable.
+    """
+    context, iterations = _context(isl, osl, chunk_tokens, whole)
+    present = weight * iterations
+    return jnp.sum(present * context) / jnp.sum(present)
 
 
 def first_token_s(
@@ -248,6 +266,17 @@ def _slots(profile: Profile, max_tokens: Number, whole: bool) -> Float[Array, ".
         room, most = jnp.floor(profile.kv_blocks / jnp.ceil(context / profile.block_tokens)), jnp.floor(most)
     count = jnp.minimum(jnp.maximum(room, profile.least_slots), profile.max_slots)
     return jnp.where(limited, jnp.minimum(count, most), count)
+
+
+def _context(
+    isl: Number, osl: Number, chunk_tokens: Number, whole: bool
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Mean context of a request over its iterations, and their number."""
+    dtype = jnp.result_type(float)
+    isl, osl, chunk = (jnp.asarray(x).astype(dtype) for x in (isl, osl, chunk_tokens))
+    chunks, steps = _chunks(isl, chunk, whole), jnp.maximum(osl - 1.0, 0.0)
+    iterations = chunks + steps
+    return (chunks * isl / 2.0 + steps * (isl + osl / 2.0)) / iterations, iterations
 
 
 def _chunks(isl: Float[Array, "..."], chunk: Float[Array, "..."], whole: bool) -> Float[Array, "..."]:

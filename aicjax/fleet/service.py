@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from aicjax._types import FloatScalar
 from aicjax.fleet.lengths import Lengths
-from aicjax.fleet.profile import Profile, first_token_s, mean_context, service_s, slots
+from aicjax.fleet.profile import Profile, first_token_s, mean_context, running_context, service_s, slots
 from aicjax.fleet.rules import SANE, Rules
 
 
@@ -37,24 +37,28 @@ def service_law(
 ) -> ServiceLaw:
     """The law of service times of a pool at full slots.
 
+    Iterations are shared: all requests that run together take the same time for one, that of their mean context.
+
     Args:
         profile: The replica.
         lengths: Law of isl and osl.
         max_tokens: Context limit of the pool, which sets its slots.
         running: Requests that run beside a prompt, itself included; all slots where None, so that prefill is part of
             the service time.
-        rules: `prefill_without_compute` prices prompts alone on their replica, at the calibration context.
+        rules: `final_length` prices the iterations of each request as if all that run were like it;
+            `prefill_without_compute` prices prompts alone on their replica, at the calibration context.
         whole: Whole slots and chunks; else real numbers, differentiable.
     """
-    isl, osl = jnp.asarray(lengths.isl, float), jnp.asarray(lengths.osl, float)
-    service = service_s(profile, isl, osl, max_tokens, rules=rules, whole=whole)
+    isl, osl, weight = (jnp.asarray(leaf, float) for leaf in lengths)
+    shared = None if rules.final_length else running_context(isl, osl, weight, profile.chunk_tokens, whole=whole)
+    service = service_s(profile, isl, osl, max_tokens, mean_tokens=shared, rules=rules, whole=whole)
     if rules.prefill_without_compute:
         prefill = first_token_s(profile, isl, 1.0 if running is None else running, rules=rules, whole=whole)
     else:
         beside = slots(profile, max_tokens, whole=whole) if running is None else running
-        context = mean_context(isl, osl, profile.chunk_tokens, whole=whole)
-        prefill = first_token_s(profile, isl, beside, context, whole=whole)
-    return ServiceLaw(service, prefill, jnp.asarray(lengths.weight, service.dtype))
+        own = mean_context(isl, osl, profile.chunk_tokens, whole=whole) if shared is None else shared
+        prefill = first_token_s(profile, isl, beside, own, whole=whole)
+    return ServiceLaw(service, prefill, weight)
 
 
 def moments(law: ServiceLaw) -> tuple[Float[Array, ""], Float[Array, ""]]:
