@@ -25,14 +25,14 @@ class ServiceSpread(NamedTuple):
         cv2: Squared coefficient of variation.
         overlap: Mean of the lesser of two service times, over the mean.
         times_s: Lengths of intervals, ascending [time].
-        index: Index of dispersion of the departures of a busy server over them [time].
+        dispersion: Index of dispersion of the departures of a busy server over them [time].
     """
 
     mean_s: Float[Array, ""]
     cv2: Float[Array, ""]
     overlap: Float[Array, ""]
     times_s: Float[Array, " time"]
-    index: Float[Array, " time"]
+    dispersion: Float[Array, " time"]
 
 
 def service_spread(service: ServiceLaw) -> ServiceSpread:
@@ -71,7 +71,8 @@ def index_of_dispersion(
     over_long = 1.0 + 2.0 * (ratio / per_mean + ratio - 1.0) / (1.0 - ratio)
     over_short = 1.0 - 2.0 / per_mean + 2.0 * done / (1.0 - done)
     smoothed = jnp.maximum(jnp.where(per_mean < 1.0, over_long, over_short), _SHORTEST)
-    power = 1.0 + jnp.gradient(jnp.log(smoothed)) / jnp.gradient(jnp.log(times_s))
+    rise, run = (jnp.asarray(jnp.gradient(jnp.log(curve))) for curve in (smoothed, times_s))
+    power = 1.0 + rise / run
     return smoothed * jnp.exp(-gammaln(1.0 + jnp.clip(power, 0.0, 2.0)))
 
 

@@ -4,8 +4,10 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from aicjax._types import Array as AnyArray
 from aicjax._types import FloatScalar
 from aicjax.fleet.dispersion import ServiceSpread, service_spread
 from aicjax.fleet.erlang import log_erlang_c
@@ -36,7 +38,7 @@ class WaitLaw(NamedTuple):
         return self.exponent[-1] > 0
 
 
-def survival(law: WaitLaw, wait_s: Float[Array, "*axes"] | float) -> Float[Array, "*axes"]:
+def survival(law: WaitLaw, wait_s: Float[AnyArray, "*axes"] | float | np.floating) -> Float[Array, "*axes"]:
     """P(wait > wait_s), for wait_s >= 0."""
     exponent = jnp.where(law.stable, _line(wait_s, law.wait_s, law.exponent), 0.0)
     return law.probability * jnp.exp(-exponent)
@@ -120,11 +122,11 @@ def wait_law(
     stable = offered < c
     idle = jnp.where(stable, 1.0 - offered / jnp.where(c > 0, c, 1.0), 0.5)
     own_s = spread.mean_s / jnp.where(c > 0, c, 1.0)
-    index = jnp.append(spread.index, spread.cv2)
-    least, most = (own_s * (arrival + bound) / (2.0 * idle) for bound in (jnp.min(index), jnp.max(index)))
+    bounds = jnp.append(spread.dispersion, spread.cv2)
+    least, most = (own_s * (arrival + bound) / (2.0 * idle) for bound in (jnp.min(bounds), jnp.max(bounds)))
     waits = (_SHORTEST * least) * (_LONGEST / _SHORTEST * most / least) ** jnp.linspace(0.0, 1.0, WAIT_KNOTS)
     times = jnp.append(0.0, spread.times_s)
-    variance = own_s * times * (arrival + jnp.append(1.0, spread.index))
+    variance = own_s * times * (arrival + jnp.append(1.0, spread.dispersion))
     exponent = _likeliest(waits, idle, times, variance, own_s * (arrival + spread.cv2))
     return WaitLaw(
         probability=_delay_probability(c, offered, spread, arrival, constants),
@@ -164,7 +166,7 @@ def _likeliest(
     return jnp.min((waits[:, None] + idle * u) ** 2 / (2.0 * (base + slope * u)), axis=1)
 
 
-def _line(x: Float[Array, "*axes"] | float, at: Float[Array, " knot"], values: Float[Array, " knot"]):
+def _line(x: Float[AnyArray, "*axes"] | float | np.floating, at: Float[Array, " knot"], values: Float[Array, " knot"]):
     """Linear between knots that ascend, beyond the last by the last slope."""
     x = jnp.asarray(x, at.dtype)
     beyond = jnp.maximum(x - at[-1], 0.0)
