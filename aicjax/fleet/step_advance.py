@@ -66,11 +66,13 @@ def advanced(
         ttft_s=jnp.where(moved & (slots.ttft_s < 0), age_s, slots.ttft_s),
         latency_s=jnp.where(ended, age_s, slots.latency_s),
     )
-    done = jnp.sum(one(ended))
+    done, closed, late = jnp.sum(one(ended)), case.load.clients > 0, case.load.late
     running = replica.running - done
     replica = replica._replace(
         clock=clock,
-        owed=replica.owed + jnp.where(case.load.clients > 0, done, 0),
+        owed=replica.owed + jnp.where(goes & late, replica.late, 0) + jnp.where(closed & ~late, done, 0),
+        sent=where(goes, where(late, replica.clock, clock), replica.sent),
+        late=jnp.where(goes & closed & late, done, jnp.where(goes, 0, replica.late)),
         running=running,
         slots=slots,
         totals=replica.totals._replace(
@@ -92,7 +94,8 @@ def _steps(limits: StepLimits, case: Case, horizon: Clock, line: DecodeLine, rep
     """The next step, and those after it up to the next event.
 
     Events are the end of an answer, an arrival that may start, the horizon, blocks that run out, and a knot of the step
-    times. An arrival that has to wait is no event: while nothing ends, room only shrinks.
+    times. A step with prompts, or in which clients send requests, is taken alone. An arrival that has to wait is no
+    event: while nothing ends, room only shrinks.
     """
     slots = replica.slots
     answer = jnp.min(jnp.where(slots.phase == DECODE, slots.left, NONE)).astype(line.first_s.dtype)
@@ -106,7 +109,8 @@ def _steps(limits: StepLimits, case: Case, horizon: Clock, line: DecodeLine, rep
     whole = 2.0 * gap_s / (first + jnp.sqrt(first**2 + 2.0 * growth * gap_s))
     more = jnp.minimum(jnp.floor(whole * CERTAIN), jnp.floor(line.steps))
     most = jnp.clip(jnp.minimum(answer, 1.0 + more), 1.0, MOST_STEPS)
-    most = jnp.where(replica.part.tokens > 0, 1.0, most).astype(jnp.int32)
+    alone = (replica.part.tokens > 0) | (replica.late > 0)
+    most = jnp.where(alone, 1.0, most).astype(jnp.int32)
     peak = _held(limits, replica, most - 1)
     fits = peak <= limits.kv_blocks
     steps = jnp.where(fits, most, 1)

@@ -6,7 +6,7 @@ admission or preemption, then runs a step if nothing else is left to do at this 
 contexts grow are run together: their times are a line, which has a closed sum.
 
 Requests start in order of arrival. The newest request is preempted when blocks run out, and comes back before any that
-has not started; so the requests that run are always the oldest, and at most one prompt is incomplete. The oldest request
+has not started; so the requests that run are always the oldest, and at most one prompt is incomplete. The oldest of all
 is never preempted, since it fits alone, and a preempted one cannot come back before another has ended.
 """
 
@@ -155,13 +155,19 @@ def _arrival(limits: StepLimits, case: Case, horizon: Clock, replica: Replica) -
     waiting = replica.tail - replica.head
     index = jnp.minimum(at, count - 1)
     comes = clock_of(case.arrivals, index)
-    idle = replica.active & ~closed & (at < count) & (replica.running + replica.preempted + waiting == 0)
+    empty = replica.active & (at < count) & (replica.running + replica.preempted + waiting == 0)
+    idle, resent = empty & ~closed, empty & closed & (replica.owed == 0)
+    replica = replica._replace(
+        owed=jnp.where(resent, replica.late, replica.owed),
+        sent=where(resent, replica.clock, replica.sent),
+        late=jnp.where(resent, 0, replica.late),
+    )
     until = where(since_s(comes, horizon) > 0, horizon, comes)
     clock = where(idle & (since_s(until, replica.clock) > 0), until, replica.clock)
 
     taken, refused = replica.active & _due(case, horizon, replica, clock), case.refused[index]
     joins = taken & ~refused & (waiting < limits.queue_cap)
-    moment = where(closed, clock, comes)
+    moment = where(closed, replica.sent, comes)
     state = jnp.where(refused, jnp.int32(RequestState.REFUSED), jnp.int32(RequestState.REJECTED))
     to, turned_away = jnp.where(taken, at, count), jnp.where(taken & ~joins, at, count)
     records = replica.records._replace(

@@ -58,12 +58,15 @@ class StepLoad(NamedTuple):
         isl, osl: Prompt and output tokens; from 1.
         gaps_s: Time since the arrival before [s]; not read where `clients` is above 0.
         clients: Requests in flight of a closed loop, each sent when another ends; 0 for stated arrivals.
+        late: Whether clients send it just after the next step has begun, so that it waits for that step, rather than
+            just before.
     """
 
     isl: Int[Array, "fleet request"]
     osl: Int[Array, "fleet request"]
     gaps_s: Float[Array, "fleet request"]
     clients: Int[Array, " fleet"]
+    late: Bool[Array, " fleet"]
 
 
 class StepRun(NamedTuple):
@@ -130,6 +133,25 @@ def profile_limits(profile: Profile, slots: Any, max_tokens: Any) -> StepLimits:
         step_tokens=jnp.asarray(profile.chunk_tokens, jnp.int32) + slots,
         max_tokens=max_tokens,
     )
+
+
+def open_load(isl: Array, osl: Array, gaps_s: Array) -> StepLoad:
+    """Requests that come at stated times; [fleet, request] each."""
+    fleets = isl.shape[0]
+    return StepLoad(isl, osl, gaps_s, jnp.zeros(fleets, jnp.int32), jnp.zeros(fleets, bool))
+
+
+def closed_load(isl: Array, osl: Array, clients: Array | int, *, late: bool = True) -> StepLoad:
+    """Requests of clients that send the next one when an answer ends.
+
+    Args:
+        isl, osl: Prompt and output tokens [fleet, request].
+        clients: Clients of each fleet, or of all.
+        late: As of `StepLoad`.
+    """
+    fleets, dtype = isl.shape[0], jnp.result_type(float)
+    counts = jnp.broadcast_to(jnp.asarray(clients, jnp.int32), fleets)
+    return StepLoad(isl, osl, jnp.zeros(isl.shape, dtype), counts, jnp.full(fleets, late))
 
 
 def conserved(run: StepRun, load: StepLoad, limits: StepLimits) -> Conservation:

@@ -70,7 +70,8 @@ class Replica(NamedTuple):
     Attributes:
         clock: Now.
         arrived: Requests that have come.
-        owed: Requests that clients of a closed loop send now.
+        owed: Requests that clients of a closed loop have sent at `sent`; all of them come before the next step.
+        late: Requests that they send once the next step has begun.
         queue: Ring of the requests that wait to start; `head` have left it and `tail` have joined it.
         running: Slots in `DECODE` or `PROMPT`; `preempted` those in `PREEMPTED`.
         part: Prompts of the coming step.
@@ -82,6 +83,8 @@ class Replica(NamedTuple):
     clock: Clock
     arrived: Int[Array, ""]
     owed: Int[Array, ""]
+    sent: Clock
+    late: Int[Array, ""]
     queue: Int[Array, " place"]
     head: Int[Array, ""]
     tail: Int[Array, ""]
@@ -140,6 +143,8 @@ def initial(load: StepLoad, arrivals: Clock, width: int, places: int) -> Replica
         clock=start,
         arrived=zero,
         owed=load.clients,
+        sent=start,
+        late=zero,
         queue=jnp.zeros(places, jnp.int32),
         head=zero,
         tail=zero,

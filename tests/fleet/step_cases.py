@@ -30,7 +30,7 @@ limits = st.builds(
 )
 clients = st.sampled_from([0, 1, 3, 10])
 horizons_s = st.sampled_from([1e6, 0.4])
-fleets = st.lists(st.tuples(limits, clients), min_size=FLEETS, max_size=FLEETS)
+fleets = st.lists(st.tuples(limits, clients, st.booleans()), min_size=FLEETS, max_size=FLEETS)
 
 
 def tables(rng: np.random.Generator, *, overlaps: bool = False) -> StepTimes:
@@ -73,7 +73,7 @@ def stacked(cases: list[oracle.Limits]) -> StepLimits:
 
 def both(
     times: StepTimes,
-    cases: list[tuple[oracle.Limits, int]],
+    cases: list[tuple[oracle.Limits, int, bool]],
     isl: np.ndarray,
     osl: np.ndarray,
     gaps_s: np.ndarray,
@@ -82,12 +82,14 @@ def both(
     jumps: bool = True,
 ) -> tuple[StepRun, StepLoad, StepLimits, list[oracle.Run]]:
     """The run of all fleets at once, and that of each by the plain simulation."""
-    known = stacked([case for case, _ in cases])
-    load = StepLoad(*(jnp.asarray(x) for x in (isl, osl, gaps_s)), jnp.asarray([n for _, n in cases], jnp.int32))
+    known = stacked([case for case, _, _ in cases])
+    clients = jnp.asarray([n for _, n, _ in cases], jnp.int32)
+    load = StepLoad(*(jnp.asarray(x) for x in (isl, osl, gaps_s)), clients, jnp.asarray([x for _, _, x in cases]))
     run = simulate_steps(times, known, load, horizon_s=horizon_s, width=WIDTH, places=REQUESTS, jumps=jumps)
     step_s = plain_times(times)
     plain = [
-        oracle.simulate(step_s, case, isl[i], osl[i], gaps_s[i], n, horizon_s) for i, (case, n) in enumerate(cases)
+        oracle.simulate(step_s, case, isl[i], osl[i], gaps_s[i], n, late, horizon_s)
+        for i, (case, n, late) in enumerate(cases)
     ]
     return jax.device_get(run), load, known, plain
 

@@ -135,20 +135,23 @@ def simulate(
     osl: np.ndarray,
     gaps: np.ndarray,
     clients: int = 0,
+    late: bool = False,
     horizon: float = math.inf,
 ) -> Run:
     """Serves the requests. `step_s(decoding, mean context, [(chunk, past)])` is the time of a step."""
     requests = [Request(i, int(a), int(b)) for i, (a, b) in enumerate(zip(isl, osl, strict=True))]
     times = np.cumsum(gaps.astype(float))
     run, server = Run(requests), Server(limits)
-    come, owed = 0, clients
+    come, owed, sent, ending = 0, clients, 0.0, 0
     while run.now < horizon:
         if not clients and come < len(requests) and not (server.running or server.out or server.waiting):
             run.now = max(run.now, min(times[come], horizon))
             if run.now >= horizon:
                 break
+        if not (server.running or server.out or server.waiting or owed):
+            owed, ending, sent = ending, 0, run.now
         while come < len(requests) and (owed > 0 if clients else times[come] <= run.now):
-            owed -= server.takes(requests[come], run.now if clients else times[come])
+            owed -= server.takes(requests[come], sent if clients else times[come])
             come += 1
         chunks = server.plan()
         if not server.running:
@@ -160,6 +163,7 @@ def simulate(
         mean = float(np.mean([r.whole() for r in decoding])) if decoding else 0.0
         run.peak = max(run.peak, server.used())
         passed = step_s(len(decoding), mean, [(n, requests[i].cached) for i, n in chunks.items()])
+        owed, ending, sent = owed + ending, 0, run.now
         run.now, run.busy, run.steps = run.now + passed, run.busy + passed, run.steps + 1
         run.prompt_tokens += sum(chunks.values())
         for request in list(server.running):
@@ -176,7 +180,9 @@ def simulate(
             if request.made == request.osl:
                 request.end, request.state = run.now, COMPLETED
                 server.running.remove(request)
-                owed += 1 if clients else 0
+                ending += 1 if clients else 0
+        if not late:
+            owed, ending, sent = owed + ending, 0, run.now
     while not clients and come < len(requests) and times[come] <= horizon:
         server.takes(requests[come], times[come])
         come += 1
