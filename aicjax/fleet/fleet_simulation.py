@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from aicjax.fleet.fleet_queue import FleetRun, Times, fleet_run, replicas_of
+from aicjax.fleet.fleet_queue import FleetRun, fleet_run
+from aicjax.fleet.fleet_state import Times, replicas_of
 from aicjax.fleet.profile import Profile, first_token_s, mean_context, service_s, slots
 from aicjax.fleet.routing import Balance, Requests, Route, shortest_pool
 from aicjax.fleet.rules import SANE, Rules

@@ -8,8 +8,9 @@ import dataclasses
 
 import numpy as np
 
-from aicjax.fleet.fleet_queue import FleetRun, Outcome
+from aicjax.fleet.fleet_queue import FleetRun
 from aicjax.fleet.fleet_simulation import Deployment, Runs
+from aicjax.fleet.fleet_state import Outcome
 from aicjax.fleet.statistics import (
     WARM_UP_SHARE,
     Interval,

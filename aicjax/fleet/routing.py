@@ -203,7 +203,7 @@ def pool_under_load(route: Route, load: PoolLoad, holds: Bool[Array, " pool"], r
 
 
 class Balance(enum.IntEnum):
-    """How a pool picks one of its replicas; one whose queue is full is passed over while another's is not."""
+    """How a pool picks one of its replicas; one that is full is passed over while another is not."""
 
     FEWEST = 0  # fewest requests that run or wait; the first of equals
     ROUND_ROBIN = 1  # in turn
@@ -218,7 +218,7 @@ class ReplicaLoad(NamedTuple):
         pool: Pool of each replica; replicas of a pool lie side by side. The number of pools for one that is absent.
         place: Place of each replica in its pool, from zero.
         requests: Requests that run or wait.
-        full: Whether no more may wait.
+        full: Whether it can neither start another one nor let it wait.
     """
 
     pool: Int[Array, " replica"]

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet
 
-from aicjax.fleet.fleet_queue import Times, fleet_run, replicas_of
+from aicjax.fleet.fleet_queue import fleet_run
+from aicjax.fleet.fleet_state import Times, replicas_of
 from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.routing import (
     LEAST_LOADED,
@@ -52,7 +53,9 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
         own = {name: column[names == case["id"]] for name, column in stored.items()}
         if own["arrival"].size == 0:
             continue
-        requests = Requests(*(jnp.asarray(own[name]) for name in ("l_in", "l_out")), np.isin(own["category"], SAFE))
+        requests = Requests(
+            jnp.asarray(own["l_in"]), jnp.asarray(own["l_out"]), jnp.asarray(np.isin(own["category"], SAFE))
+        )
         profiles = [profile_of(answers, pool["gpu"]) for pool in case["pools"]]
         route = _route(case, requests)
         replay = _Replay(case, profiles, own["arrival"], np.asarray(requests.osl), route)
@@ -155,10 +158,12 @@ class _Replay:
 
     def _arrive(self, request: int, now_s: float) -> None:
         pool = self.pool[request]
-        load = [sum(map(len, heaps)) + sum(map(len, queues)) for heaps, queues in zip(self.running, self.waiting)]
+        load = [
+            sum(map(len, heaps)) + sum(map(len, queues))
+            for heaps, queues in zip(self.running, self.waiting, strict=True)
+        ]
         if pool == LEAST_LOADED:
-            shares = [count / (room * len(heaps)) for count, room, heaps in zip(load, self.slots, self.running)]
-            pool = int(np.argmin(shares))
+            pool = int(np.argmin(np.array(load) / (np.array(self.slots) * [len(heaps) for heaps in self.running])))
         if load[pool] / len(self.running[pool]) >= self.spill[1][request]:
             pool = self.spill[0][request]
         queues, heaps = self.waiting[pool], self.running[pool]

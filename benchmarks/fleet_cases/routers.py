@@ -39,13 +39,18 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
     requests = Requests(jnp.asarray(isl), jnp.asarray(osl), jnp.asarray([kind in SAFE for kind in category]))
     for name, route in _routes(requests, category, model).items():
         stored = answers["routers"][name]
-        load = PoolLoad(*(jnp.zeros(3, jnp.int32),) * 2, jnp.full(3, 100), jnp.ones(3, jnp.int32))
-        idle = jax.vmap(lambda own: pool_under_load(own, load, jnp.ones(3, bool), FLEET_REFERENCE))
-        pool = np.asarray(idle(route))
+        pool = np.asarray(jax.vmap(_without_load)(route))
         taken = zip((list(POOLS)[i] for i in pool), route.isl.tolist(), route.compressed.tolist(), strict=True)
         yield Row(name, [list(one) for one in taken], stored["decisions"], "exact")
         if stored["stats"]:
             yield Row(f"{name} counts", _counts(requests, route, stored["stats"]), stored["stats"], "exact")
+
+
+def _without_load(route: Route) -> jax.Array:
+    """The pool of a request when nothing runs."""
+    none = jnp.zeros(len(POOLS), jnp.int32)
+    idle = PoolLoad(active=none, waiting=none, slots=none + 100, replicas=none + 1)
+    return pool_under_load(route, idle, jnp.ones(len(POOLS), bool), FLEET_REFERENCE)
 
 
 def stored_draws(seed: int, used: np.ndarray) -> np.ndarray:
