@@ -18,6 +18,7 @@ from aicjax.cli import (
     fleet,
     fleet_options,
     options,
+    plan,
     query,
     recommend,
     refusals,
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command("search")(search.command)
 app.command("default", hidden=True)(search.command)
 app.command("recommend")(recommend.command)
+app.command("plan")(plan.command)
 app.command("exp")(exp.command)
 app.command("sweep")(sweep.command)
 app.command("estimate")(estimate.command)

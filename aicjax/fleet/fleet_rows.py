@@ -27,6 +27,7 @@ VERDICTS = {
     Verdict.MISSED: "missed",
     Verdict.PREFILL_TOO_SLOW: "isolated prefill time",
     Verdict.COUNT_TOO_LARGE: "too many replicas",
+    Verdict.NO_SLOTS: "no room for a request",
 }
 
 

@@ -2,6 +2,7 @@
 """From what a user states to what the formulas take: profiles of replicas and laws of lengths."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from aicjax._units import MS_PER_S
 from aicjax.fleet import lengths
 from aicjax.fleet.cdf import load_lengths
 from aicjax.fleet.computed import Serving, computed_profile
+from aicjax.fleet.engine_profile import engine_run
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.gpu_facts import gpu
 from aicjax.fleet.lengths import Lengths, from_cdf
@@ -92,6 +94,11 @@ def _computed(replica: ComputedReplica, rules: Rules) -> Profile:
     )
     profile = computed_profile(gpu(replica.hardware), facts, serving, load_fleet_constants(), rules)
     return _priced(profile, replica.price_per_hour)
+
+
+@functools.lru_cache(maxsize=64)
+def _engine(replica: EngineReplica) -> Profile:
+    return engine_run(replica).profile
 
 
 def _priced(profile: Profile, price_per_hour: float | None) -> Profile:

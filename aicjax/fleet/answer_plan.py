@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer to a plan: deployment, replicas and cost, from the search of this project and the sizing of fleets."""
+
+import math
+
+from aicjax.fleet import lengths
+from aicjax.fleet.answer_parts import CostAnswer, PlanAnswer, PlanRow
+from aicjax.fleet.capacity import pool_load
+from aicjax.fleet.cost import cost, tokens_per_usd
+from aicjax.fleet.failures import enough_up
+from aicjax.fleet.fleet_rows import asked_of, finite_ms
+from aicjax.fleet.inputs import law_of, load_of
+from aicjax.fleet.lengths import Lengths
+from aicjax.fleet.plan_candidates import Candidate, candidates, target_of
+from aicjax.fleet.plan_request import PlanRequest
+from aicjax.fleet.plan_simulation import Checked, least_checked
+
+PREFILL_TOO_SLOW = "isolated prefill time"
+
+
+def plan(request: PlanRequest) -> PlanAnswer:
+    """Deployments with their replicas; the cheapest that meets the limits is first.
+
+    Replicas are counted by the queue law and by the capacity of the searched deployment, then raised until a simulation
+    of the engine's steps meets both limits. Deployments are simulated cheapest first, until none that is left can be
+    cheaper than the best.
+
+    Raises:
+        InputError: A name that is not known.
+        NoFeasible: The model fits no replica of that many GPUs.
+        MissingData: No system has measured data for the model.
+    """
+    law = law_of(request)
+    found, refused = candidates(request, law)
+    rows: list[PlanRow] = []
+    best = (math.inf, math.inf)
+    for candidate in found:
+        count = None
+        if not candidate.prefill_too_slow and best > _price(candidate, candidate.needed):
+            count = least_checked(request, law, candidate)
+            if count.met:
+                best = min(best, _price(candidate, count.replicas))
+        rows.append(_row(request, law, candidate, count))
+    rows.sort(key=lambda row: (row.verdict != "met", row.confidence is None, row.cost.per_hour, row.gpus))
+    return PlanAnswer(asked_of(request, law), request.model_path, request.tpot_ms, tuple(rows), refused)
+
+
+def _price(candidate: Candidate, replicas: int) -> tuple[float, float]:
+    """Price and GPUs of so many replicas: how they are ranked, without prices by GPUs."""
+    profile = candidate.run.profile
+    return replicas * float(profile.price_per_hour), replicas * float(profile.gpus)
+
+
+def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checked | None) -> PlanRow:
+    replica, profile = candidate.replica, candidate.run.profile
+    needed = candidate.needed if count is None else count.replicas
+    rate_per_s, cv2 = load_of(request)
+    load = pool_load(float(needed), candidate.slots, rate_per_s, candidate.service, target_of(request), cv2)
+    spare = math.ceil(needed / request.availability) - needed + request.spare_replicas
+    bought = needed + spare
+    isl, osl = (rate_per_s * float(mean) for mean in lengths.mean(law))
+    prefill_share = float((candidate.service.weight * candidate.service.prefill_s).sum())
+    prefill_share /= float((candidate.service.weight * candidate.service.service_s).sum())
+    paid = cost(bought * float(profile.price_per_hour), isl, osl, min(prefill_share, 1.0))
+    return PlanRow(
+        system=replica.system,
+        backend=replica.backend,
+        tp=replica.tp,
+        pp=replica.pp,
+        dp=replica.dp,
+        moe_tp=replica.moe_tp or 1,
+        moe_ep=replica.moe_ep or 1,
+        batch_size=replica.batch_size,
+        gpus_per_replica=int(profile.gpus),
+        needed=needed,
+        spare=spare,
+        replicas=bought,
+        gpus=int(bought * profile.gpus),
+        cost=CostAnswer(
+            *(float(value) for value in paid),
+            tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if paid.per_hour > 0 else None,
+        ),
+        capacity_per_s=candidate.capacity_per_s,
+        utilization=rate_per_s / (needed * candidate.capacity_per_s),
+        ttft_ms=finite_ms(float(load.ttft_s)),
+        ttft_simulated_ms=None if count is None else count.ttft_ms,
+        tpot_ms=candidate.tpot_ms,
+        tpot_simulated_ms=None if count is None else count.tpot_ms,
+        confidence=None if count is None else count.confidence,
+        enough_up=float(enough_up(float(bought), float(needed), request.availability)),
+        verdict=_verdict(request, candidate, count),
+    )
+
+
+def _verdict(request: PlanRequest, candidate: Candidate, count: Checked | None) -> str:
+    if candidate.prefill_too_slow:
+        return PREFILL_TOO_SLOW
+    if count is None:
+        return "met" if candidate.tpot_ms <= request.tpot_ms else "TPOT"
+    if count.met:
+        return "met"
+    return "TPOT" if not count.tpot_met else "TTFT"
