@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from aicjax._types import Array as AnyArray
 from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pools import Compression, Pool, only_pool
 from aicjax.fleet.profile import Profile
+from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.sizing import Demand, Sizing, sized
 from aicjax.fleet.two_pool import gamma_sweep
 
@@ -75,16 +77,17 @@ def single_pool_usd_per_hour(
     return jnp.min(jax.vmap(one)(profiles))
 
 
-def on_front(usd: Float[Array, " row"], ttft_s: Float[Array, " row"], *, strict: bool = False) -> Bool[Array, " row"]:
+def on_front(usd: Float[AnyArray, " row"], ttft_s: Float[AnyArray, " row"], rules: Rules = SANE) -> Bool[Array, " row"]:
     """Rows that no other beats: none is at least as good in both columns and better in one.
 
     Args:
         usd: Costs.
         ttft_s: Times; infinite ones are beaten by any finite one of the same cost.
-        strict: Static: only a row that is better in both columns beats another, as in the fleet reference.
+        rules: Static: under `strict_front` only a row that is better in both columns beats another.
     """
+    usd, ttft_s = jnp.asarray(usd), jnp.asarray(ttft_s)
     cheaper, faster = usd[:, None] < usd, ttft_s[:, None] < ttft_s
-    if strict:
+    if rules.strict_front:
         beats = cheaper & faster
     else:
         beats = (usd[:, None] <= usd) & (ttft_s[:, None] <= ttft_s) & (cheaper | faster)

@@ -17,11 +17,12 @@ import numpy as np
 
 from aicjax.fleet.cdf import Knots, parse_knots, share
 from aicjax.fleet.profile import Profile, first_token_s, service_s, slots
+from aicjax.fleet.reference_sizing import long_knots, short_knots
 from aicjax.fleet.rules import FLEET_REFERENCE
 from aicjax.fleet.slot_queue import slot_waits
 from benchmarks.fleet_cases import Row, profile_of
 
-_SEED = 42
+SEED = 42
 _COMPRESSED = 0.75  # share of the requests between the threshold and gamma times it that are made short
 _QUANTILE = 0.99
 _TIGHT = 1e-11  # of the longest stay
@@ -37,15 +38,15 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterator[Row]:
         ours, theirs = found / longest, np.asarray(stated["wait"]) / longest
         yield Row(f"replay, {stated['c']} servers", ours, theirs, "absolute", _TIGHT)
     for stated in answers["optimizer_des"]:
-        case, count, stream = stated["case"], stated["n_req"], random.Random(_SEED)
+        case, count, stream = stated["case"], stated["n_req"], random.Random(SEED)
         label = f"{case['cdf']} {case['gs']} {case['B']} gamma {case['gamma']}, {count} requests"
-        for pool in _pools(answers, case):
-            found_s, longest_s = _percentile_s(stream, pool, count)
+        for pool in pools_of(answers, case):
+            found_s, longest_s = percentile_s(stream, pool, count)
             theirs = stated["result"][f"p99_{pool.name}_ms"] / 1e3 / longest_s
             yield Row(f"{label}: {pool.name}", found_s / longest_s, theirs, "absolute", _TIGHT)
 
 
-class _Pool(NamedTuple):
+class ReferencePool(NamedTuple):
     """A pool of the reference: lengths above `longer_than` by their distribution, arrivals, replicas."""
 
     name: str
@@ -57,34 +58,21 @@ class _Pool(NamedTuple):
     max_tokens: int
 
 
-def _pools(answers: Mapping[str, Any], case: Mapping[str, Any]) -> tuple[_Pool, _Pool]:
+def pools_of(answers: Mapping[str, Any], case: Mapping[str, Any]) -> tuple[ReferencePool, ReferencePool]:
+    """The short and the long pool of a case."""
     knots = parse_knots(answers["cdfs"][case["cdf"]], case["cdf"])
     border = int(case["gamma"] * case["B"])
     below, below_border = float(share(knots, case["B"])), float(share(knots, border))
-    to_short = min(1.0, below + max(0.0, below_border - below) * _COMPRESSED)
-    short, long = _short(knots, case["B"]), _long(knots, border, below_border, case["L"])
+    to_short = min(1.0, below + max(0.0, below_border - below) * case.get("p_c", _COMPRESSED))
+    short, long = short_knots(knots, case["B"]), long_knots(knots, border, below_border, case["L"])
     rate, profiles = case["lam"], [profile_of(answers, case[key]) for key in ("gs", "gl")]
     return (
-        _Pool("short", short, 0, rate * to_short, case["n_s"], profiles[0], case["B"]),
-        _Pool("long", long, border, rate * (1 - to_short), case["n_l"], profiles[1], case["L"]),
+        ReferencePool("short", short, 0, rate * to_short, case["n_s"], profiles[0], case["B"]),
+        ReferencePool("long", long, border, rate * (1 - to_short), case["n_l"], profiles[1], case["L"]),
     )
 
 
-def _short(knots: Knots, threshold: int) -> Knots:
-    kept = knots.tokens <= threshold
-    return Knots(knots.tokens[kept], knots.shares[kept] / knots.shares[kept][-1])
-
-
-def _long(knots: Knots, border: int, below: float, max_tokens: int) -> Knots:
-    kept = knots.tokens > border
-    if below >= 1 or not kept.any():
-        return Knots(np.array([max_tokens]), np.ones(1))
-    shares = np.clip((knots.shares[kept] - below) / (1 - below), 0.0, 1.0)
-    shares[-1] = 1.0
-    return Knots(knots.tokens[kept], shares)
-
-
-def _percentile_s(stream: random.Random, pool: _Pool, count: int) -> tuple[float, float]:
+def percentile_s(stream: random.Random, pool: ReferencePool, count: int) -> tuple[float, float]:
     """P99 of the TTFT after as many more requests as a fifth of `count`, and the longest time that a request stays."""
     warm_up = count // 5
     gaps, total = np.empty((2, count + warm_up))

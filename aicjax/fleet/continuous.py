@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thresholds, reaches of compression and replicas chosen together: by gradient, then rounded to what can be built."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from aicjax._types import FloatScalar
+from aicjax.fleet.objective import Design, Problem, Softness, objective
+from aicjax.fleet.pools import split
+from aicjax.fleet.sizing import Sizing, cheapest, sized
+
+STEPS = 200
+RTOL, ATOL = 1e-4, 1e-3  # of the objective's arguments and of its value in USD per hour
+GAMMA_STEP = 0.05  # grid of the reaches of compression that are tried in rounding
+
+
+class RoundedDesign(NamedTuple):
+    """A fleet that can be built.
+
+    Attributes:
+        thresholds: Whole context limits of all pools but the last [pool_but_last].
+        gamma: Reach of compression at each threshold [pool_but_last].
+        sizing: Its whole replicas and what they do.
+    """
+
+    thresholds: Float[Array, " pool_but_last"]
+    gamma: Float[Array, " pool_but_last"]
+    sizing: Sizing
+
+
+def continuous_optimum(starts: Design, problem: Problem, softness: Softness) -> tuple[Design, Float[Array, ""]]:
+    """The best of the local optima that descents from several starts reach, and its objective [USD/h].
+
+    Args:
+        starts: Designs to start from [start ...].
+        problem: What is given.
+        softness: How missed limits are charged.
+    """
+    solver = optx.BFGS(rtol=RTOL, atol=ATOL)
+
+    def cost(free: Design, _: None) -> Float[Array, ""]:
+        return objective(_design(free, problem.max_tokens), problem, softness)
+
+    def descend(start: Design) -> tuple[Design, Float[Array, ""]]:
+        free = _free(start, problem.max_tokens)
+        found = optx.minimise(cost, solver, free, max_steps=STEPS, throw=False).value
+        return _design(found, problem.max_tokens), cost(found, None)
+
+    designs, usd = jax.vmap(descend)(starts)
+    best = jnp.nanargmin(usd)
+    return jax.tree.map(lambda leaf: leaf[best], designs), usd[best]
+
+
+def rounded(design: Design, problem: Problem) -> RoundedDesign:
+    """The cheapest fleet with whole replicas among the neighbours of a design.
+
+    Neighbours of a threshold are the whole numbers around it and the longest contexts that give the next whole numbers
+    of slots; neighbours of gamma are the points of a grid around it, and no compression. Each combination is sized by
+    itself, so that its replicas are the least that hold the limits.
+    """
+    thresholds, gammas = _neighbours(design, problem)
+
+    def at(thresholds: Float[Array, " pool_but_last"], gamma: Float[Array, " pool_but_last"]) -> Sizing:
+        compression = problem.compression._replace(gamma=gamma)
+        pools = split(problem.profiles, problem.lengths, thresholds, problem.max_tokens, compression)
+        return sized(pools, problem.demand, problem.target)
+
+    sizings = jax.vmap(at)(thresholds, gammas)
+    best = cheapest(sizings)
+    return RoundedDesign(thresholds[best], gammas[best], jax.tree.map(lambda leaf: leaf[best], sizings))
+
+
+def _neighbours(design: Design, problem: Problem) -> tuple[Array, Array]:
+    """Rows of thresholds and of gammas, all combinations [row pool_but_last]."""
+    profiles = jax.tree.map(lambda leaf: leaf[:-1], problem.profiles)
+    limit = design.thresholds
+    blocks = profiles.kv_blocks * profiles.block_tokens
+    count = jnp.floor(blocks / limit)[:, None] + jnp.arange(-1.0, 3.0)
+    corners = jnp.floor(profiles.kv_blocks[:, None] / jnp.maximum(count, 1.0)) * profiles.block_tokens[:, None]
+    tried = jnp.concatenate([jnp.floor(limit)[:, None], jnp.ceil(limit)[:, None], corners], axis=1)
+    tried = jnp.clip(tried, 1.0, problem.max_tokens)
+    step = jnp.floor(design.gamma / GAMMA_STEP)[:, None]
+    reaches = jnp.maximum(jnp.append((step + jnp.arange(-1.0, 3.0)) * GAMMA_STEP, jnp.ones_like(step), axis=1), 1.0)
+    axes = [*tried, *reaches]
+    grid = jnp.stack([axis.ravel() for axis in jnp.meshgrid(*axes, indexing="ij")], axis=1)
+    return grid[:, : limit.size], grid[:, limit.size :]
+
+
+def _free(design: Design, max_tokens: FloatScalar) -> Design:
+    """A design in numbers without bounds: each threshold as a share of the next."""
+    longer = jnp.append(design.thresholds[1:], jnp.asarray(max_tokens, float))
+    return Design(
+        jax.scipy.special.logit(design.thresholds / longer),
+        jnp.log(jnp.expm1(jnp.maximum(design.gamma - 1.0, 1e-3))),
+        jnp.log(design.replicas),
+    )
+
+
+def _design(free: Design, max_tokens: FloatScalar) -> Design:
+    """The inverse of `_free`."""
+    share = jax.nn.sigmoid(free.thresholds)
+    return Design(
+        max_tokens * jnp.cumprod(share[::-1])[::-1], 1.0 + jax.nn.softplus(free.gamma), jnp.exp(free.replicas)
+    )
