@@ -105,7 +105,7 @@ def wait_law(
     with the mean service time m and the index of dispersion I(u) of the departures of a busy server. Short queues feel
     I = 1 and decay as in M/M/c, however variable service is; long ones feel its whole variability, as in Kimura's law.
     For exponential service both are the same and exact. The probability of waiting is Erlang's C of a system as peaked
-    as the arrivals, raised a little where service is more variable than exponential.
+    as the arrivals, raised a little where service is more variable than exponential and servers are several.
 
     Args:
         servers: Servers c > 0, real.
@@ -145,7 +145,7 @@ def _delay_probability(
     """Erlang's C of a system scaled by the peakedness of the arrivals, raised by the variability of service."""
     peaked = jnp.maximum(1.0 + (arrival_cv2 - 1.0) * spread.overlap, _LEAST_CV2)
     chance = jnp.exp(log_erlang_c(servers / peaked, offered / peaked))
-    beyond = (spread.cv2 - 1.0) / (spread.cv2 + 1.0)
+    beyond = (spread.cv2 - 1.0) / (spread.cv2 + 1.0) * (1.0 - 1.0 / jnp.maximum(servers, 1.0))
     return chance * jnp.exp(constants.delay_by_variability * (1.0 - chance) * beyond)
 
 
