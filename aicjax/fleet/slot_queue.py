@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-_State = tuple[
-    Float[Array, "server fleet"], Float[Array, " fleet"]
-]  # times at which servers are free; the last arrival
+_State = tuple[Float[Array, "server fleet"], Float[Array, " fleet"]]  # when servers are free; the last arrival
 _Requests = tuple[Float[Array, "in_block fleet"], Float[Array, "in_block fleet"]]  # gaps and service times
 
 LEAST_BLOCK = 64  # up to so many servers, all are worked on at every arrival
@@ -50,7 +48,7 @@ def slot_waits(
         return jnp.pad(flat, ((0, padding), (0, 0))).reshape(-1, block, flat.shape[1])
 
     servers = jnp.broadcast_to(jnp.asarray(servers), fleets).reshape(-1)
-    rows = jnp.arange(most if most <= block else _power_of_two(most))
+    rows = jnp.arange(most if most <= block else _power_of_two(most), dtype=servers.dtype)
     free_s = jnp.where(rows[:, None] < servers, 0.0, jnp.inf).astype(gaps_s.dtype)
     state = (free_s, jnp.zeros_like(free_s[0]))
     serve = functools.partial(_block_of_arrivals, servers)

@@ -17,6 +17,7 @@ from jaxtyping import Float
 WARM_UP_SHARE = 0.2
 BATCHES = 20  # in all; a run of its own for each where there are so many runs
 CONFIDENCE = 0.95
+MOST_CORRELATION = 0.8  # of neighbouring batches: the run is far too short
 
 
 class Interval(NamedTuple):
@@ -63,7 +64,7 @@ def mean_interval(
     if cut is None:
         return None
     means = cut.mean(axis=-1, dtype=np.float64)
-    value = means.mean(axis=-1)
+    value = means.mean(axis=(-2, -1))
     half = _half_width(means, confidence)
     return Interval(value, value - half, value + half)
 
@@ -88,9 +89,9 @@ def quantile_interval(
     cut = _cut(samples, batches)
     if cut is None:
         return None
-    ranked = np.sort(cut.reshape(*cut.shape[:-2], -1), axis=-1)
+    ranked = np.sort(cut.reshape(*cut.shape[:-3], -1), axis=-1)
     value = _at_share(ranked, np.asarray(share))
-    within = (cut <= value[..., None, None]).mean(axis=-1)
+    within = (cut <= value[..., None, None, None]).mean(axis=-1)
     half = _half_width(within, confidence)
     return Interval(value, _at_share(ranked, share - half), _at_share(ranked, share + half))
 
@@ -103,19 +104,27 @@ def _at_share(ranked: Float[np.ndarray, "... request"], share: Float[np.ndarray,
     return np.take_along_axis(ranked, np.broadcast_to(rank - 1, ranked.shape[:-1])[..., None], axis=-1)[..., 0]
 
 
-def _cut(samples: Float[np.ndarray, "... run request"], batches: int) -> Float[np.ndarray, "... batch request"] | None:
+def _cut(
+    samples: Float[np.ndarray, "... run request"], batches: int
+) -> Float[np.ndarray, "... run batch request"] | None:
     """Batches of equal length, the first few requests of each run left out."""
     *outer, runs, count = samples.shape
     each = math.ceil(batches / max(runs, 1))  # batches of a run
     if runs == 0 or count < each:
         return None
-    return samples[..., count % each :].reshape(*outer, runs * each, -1)
+    return samples[..., count % each :].reshape(*outer, runs, each, -1)
 
 
-def _half_width(means: Float[np.ndarray, "... batch"], confidence: float) -> np.ndarray:
-    batches = means.shape[-1]
-    spread = np.std(means, axis=-1, ddof=1)
-    return student_t((1.0 + confidence) / 2.0, batches - 1) * spread / math.sqrt(batches)
+def _half_width(means: Float[np.ndarray, "... run batch"], confidence: float) -> np.ndarray:
+    """Half the interval of the mean of all batches, wider where neighbours within a run are correlated."""
+    runs, each = means.shape[-2:]
+    count = runs * each
+    off = means - means.mean(axis=(-2, -1), keepdims=True)
+    variance = np.sum(off**2, axis=(-2, -1)) / (count - 1)
+    neighbours = np.sum(off[..., 1:] * off[..., :-1], axis=(-2, -1)) / max(runs * (each - 1), 1)
+    correlation = np.clip(neighbours / np.where(variance > 0, variance, 1.0), 0.0, MOST_CORRELATION)
+    inflation = (1.0 + correlation) / (1.0 - correlation)  # of the variance of a mean, where correlation decays evenly
+    return student_t((1.0 + confidence) / 2.0, count - 1) * np.sqrt(inflation * variance / count)
 
 
 def student_t(share: float, degrees: int) -> float:
