@@ -40,6 +40,9 @@ HOST_ONLY = (
     "fleet/replica_spec.py",
     "fleet/plan_request.py",
     "fleet/answer_parts.py",
+    "fleet/run_answers.py",
+    "fleet/plan_answers.py",
+    "fleet/phase_answers.py",
     "compat.py",
     "__init__.py",
 )

@@ -4,13 +4,14 @@
 import math
 
 from aicjax.fleet import lengths
-from aicjax.fleet.answer_parts import CostAnswer, PlanAnswer, PlanRow
+from aicjax.fleet.answer_parts import CostAnswer
 from aicjax.fleet.capacity import pool_load
 from aicjax.fleet.cost import cost, tokens_per_usd
 from aicjax.fleet.failures import enough_up
 from aicjax.fleet.fleet_rows import asked_of, finite_ms
 from aicjax.fleet.inputs import law_of, load_of
 from aicjax.fleet.lengths import Lengths
+from aicjax.fleet.plan_answers import PlanAnswer, PlanRow
 from aicjax.fleet.plan_candidates import Candidate, candidates, target_of
 from aicjax.fleet.plan_request import PlanRequest
 from aicjax.fleet.plan_simulation import Checked, least_checked

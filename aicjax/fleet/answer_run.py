@@ -6,20 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from aicjax._units import HOURS_PER_YEAR, MS_PER_S
-from aicjax.fleet.answer_parts import (
-    Interval,
-    RouterRow,
-    RoutersAnswer,
-    SimulateAnswer,
-    Simulated,
-    SimulatedPool,
-)
+from aicjax.fleet.answer_parts import Interval
 from aicjax.fleet.fleet_rows import asked_of, finite_ms
 from aicjax.fleet.fleet_simulation import Deployment, Runs, compare_policies
 from aicjax.fleet.fleet_summary import FleetSummary, Served, paired_difference, summaries
 from aicjax.fleet.histogram import histogram
 from aicjax.fleet.inputs import law_of
 from aicjax.fleet.requests import RoutersRequest, SimulateRequest
+from aicjax.fleet.run_answers import RouterRow, RoutersAnswer, SimulateAnswer, Simulated, SimulatedPool
 from aicjax.fleet.run_cases import Traffic, deployment_of, route_of, traffic_of
 from aicjax.fleet.statistics import Interval as Estimate
 from aicjax.fleet.statistics import after_warm_up

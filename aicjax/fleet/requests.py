@@ -12,7 +12,6 @@ from aicjax.fleet.request_fields import (
     LoadFields,
     Milliseconds,
     PoolFields,
-    Rate,
     Rates,
     Replicas,
     Request,
@@ -162,12 +161,11 @@ class RoutersRequest(Request, WorkloadFields, LoadFields, LimitFields, Simulatio
         return self.seeds * len(self.routers)
 
 
-class DisaggRequest(Request, WorkloadFields):
+class DisaggRequest(Request, WorkloadFields, LoadFields, LimitFields):
     """Counts of prefill and decode replicas that serve a rate within both limits.
 
     Attributes:
-        rate_per_s: Mean rate.
-        ttft_ms, tpot_ms: Limits [ms].
+        tpot_ms: Limit on the mean time per output token [ms].
         prefill, decode: Replicas of the two phases.
         max_tokens: Most tokens of a request.
         max_prefill, max_decode: Most replicas of each.
@@ -176,8 +174,6 @@ class DisaggRequest(Request, WorkloadFields):
         kv_bytes_per_token: What a prompt token keeps; needed with a bandwidth.
     """
 
-    rate_per_s: Rate = 200.0
-    ttft_ms: Milliseconds = 500.0
     tpot_ms: Milliseconds = 100.0
     prefill: ReplicaField = PresetReplica(preset="h100")
     decode: ReplicaField = PresetReplica(preset="a100")

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from aicjax._results import NoFeasible
-from aicjax.fleet.answer_parts import RoutersAnswer, SimulateAnswer, Simulated
+from aicjax.fleet.run_answers import RoutersAnswer, SimulateAnswer, Simulated
 from aicjax.report.fleet_view import View, interval, milliseconds, share, usd
 from aicjax.report.table import Column, print_fitted
 

@@ -4,7 +4,7 @@
 from rich.console import Console
 
 from aicjax._results import NoFeasible
-from aicjax.fleet.answer_parts import PlanAnswer, PlanRow
+from aicjax.fleet.plan_answers import PlanAnswer, PlanRow
 from aicjax.report.fleet_view import View, interval, milliseconds, share, usd
 from aicjax.report.table import Column, print_fitted
 

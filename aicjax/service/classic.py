@@ -5,10 +5,11 @@ from typing import Any
 
 from aicjax._results import InputError
 from aicjax.fleet import answers
-from aicjax.fleet.answer_parts import FleetAnswer, SimulateAnswer, Simulated, SizeAnswer
+from aicjax.fleet.answer_parts import FleetAnswer, SizeAnswer
 from aicjax.fleet.cdf import bundled_lengths
 from aicjax.fleet.request_fields import CompatName, Request
 from aicjax.fleet.requests import SimulateRequest, SizeRequest
+from aicjax.fleet.run_answers import SimulateAnswer, Simulated
 from aicjax.service.catalogue import replica_of
 from aicjax.service.schemas import FleetBody, JobBody, SimulateBody, WhatIfBody, WorkloadBody
 from aicjax.service.state import State
