@@ -127,6 +127,8 @@ def load_trace(
     table = _Table.of_json_lines(path, text) if _is_json(path, text) else _Table.of_text(path, text)
     if len(table.row) > most_rows:
         raise InputError("trace", f"{path} of {len(table.row)} rows", f"at most {most_rows} rows")
+    if not table.columns and table.refusals:
+        raise DataError(table.first_refusal())
     return table.trace(_layout(path, layout, columns or {}, table.columns), strict)
 
 
@@ -178,9 +180,9 @@ class _Table:
     def of_text(cls, path: Path, text: str) -> "_Table":
         header = text.partition("\n")[0]
         rows = csv.reader(io.StringIO(text), delimiter="\t" if "\t" in header else ",")
-        names = [name.strip() for name in next(rows, [])]
-        records, row, refusals = [], [], []
+        names, records, row, refusals = [], [], [], []
         try:
+            names = [name.strip() for name in next(rows, [])]
             for record in rows:
                 if len(record) == len(names):
                     records.append(record)
@@ -192,14 +194,19 @@ class _Table:
         columns = [list(column) for column in zip(*records, strict=True)] or [[] for _ in names]
         return cls(path, dict(zip(names, columns, strict=True)), row, refusals)
 
+    def first_refusal(self) -> str:
+        """File, row and reason of the first refused row; empty where there is none."""
+        if not self.refusals:
+            return ""
+        row, reason = min(self.refusals)
+        return f"{self.path}: row {row}: {reason}"
+
     def trace(self, layout: Layout, strict: bool) -> Trace:
         time_s = self._read(layout.time, lambda column: _times(column, layout.seconds), "a time")
         isl, osl = (self._read(name, _tokens, f"1 to {MOST_TOKENS} tokens") for name in layout[1:3])
         good = np.isfinite(time_s) & np.isfinite(isl) & np.isfinite(osl)
-        refused = sorted(self.refusals)
-        first = f"{self.path}: row {refused[0][0]}: {refused[0][1]}" if refused else ""
-        if refused and (strict or not good.any()):
-            raise DataError(first)
+        if self.refusals and (strict or not good.any()):
+            raise DataError(self.first_refusal())
         if not good.any():
             raise DataError(f"{self.path}: row 2: a trace needs at least one request")
         order = np.flatnonzero(good)[np.argsort(time_s[good], kind="stable")]
@@ -210,8 +217,8 @@ class _Table:
             model=self._texts(layout.model)[order],
             category=self._texts(layout.category)[order],
             repeated_tokens=self._repeated(layout, order, isl),
-            refused=len({number for number, _ in refused}),
-            first_refusal=first,
+            refused=len({number for number, _ in self.refusals}),
+            first_refusal=self.first_refusal(),
         )
 
     def _read(self, name: str, convert: Any, wanted: str) -> np.ndarray:

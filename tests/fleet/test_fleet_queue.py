@@ -134,13 +134,12 @@ def test_a_run_equals_a_plain_event_simulation(case):
 
 
 def _check(found: FleetRun, expected: list[Ended]):
+    found = jax.tree.map(np.asarray, found)
     names = [Outcome(int(value)).name.lower() for value in found.outcome]
     assert names == [one.outcome for one in expected]
     np.testing.assert_array_equal(found.pool, [one.pool for one in expected])
-    done = np.asarray(found.outcome) == Outcome.COMPLETED
-    np.testing.assert_array_equal(
-        np.asarray(found.replica)[done], [one.replica for one in expected if one.replica >= 0]
-    )
+    done = found.outcome == Outcome.COMPLETED
+    np.testing.assert_array_equal(found.replica[done], [one.replica for one in expected if one.replica >= 0])
     np.testing.assert_array_equal(found.running, [one.running for one in expected])
     waits = np.array([np.nan if one.wait_s is None else one.wait_s for one in expected])
     np.testing.assert_allclose(found.wait_s, waits, atol=1e-12)

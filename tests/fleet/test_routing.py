@@ -28,7 +28,8 @@ from aicjax.fleet.routing import (
 from aicjax.fleet.rules import SANE
 from aicjax.fleet.traces import pool_labels
 
-LIMITS = jnp.asarray([32768, 2048, 8192])
+TOKENS = (32768, 2048, 8192)
+LIMITS = jnp.asarray(TOKENS)
 N = 64
 
 
@@ -46,10 +47,13 @@ def _entry(route: Route, i: int) -> Route:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_length_policies_follow_their_definitions(seed: int):
     requests = _requests(seed)
+    fit, by_length = (
+        np.asarray(route.pool) for route in (fit_route(requests, LIMITS), length_route(requests, LIMITS, 4096))
+    )
     for i, total in enumerate((requests.isl + requests.osl).tolist()):
-        holding = [pool for pool in (1, 2, 0) if total <= LIMITS[pool]]
-        assert fit_route(requests, LIMITS).pool[i] == (holding[0] if holding else 0)
-        assert length_route(requests, LIMITS, 4096).pool[i] == (1 if total <= 4096 else 0)
+        holding = [pool for pool in (1, 2, 0) if total <= TOKENS[pool]]
+        assert fit[i] == (holding[0] if holding else 0)
+        assert by_length[i] == (1 if total <= 4096 else 0)
 
 
 @settings(max_examples=25)
@@ -58,6 +62,7 @@ def test_compression_shortens_what_fits_and_costs_its_latency(seed: int, gamma: 
     requests = _requests(seed)
     draws = np.random.default_rng(seed).random(N).astype(np.float32)
     route = compress_route(requests, LIMITS, 4096, gamma, success, 0.003, jnp.asarray(draws))
+    requests, route = jax.tree.map(np.asarray, (requests, route))
     for i in range(N):
         isl, osl = int(requests.isl[i]), int(requests.osl[i])
         tried = 4096 < isl + osl <= gamma * 4096
@@ -117,10 +122,10 @@ def test_the_least_loaded_pool_is_one_that_can_serve():
 def test_random_and_round_robin_use_all_pools_that_hold_the_request(seed: int):
     requests = _requests(seed)
     draws = np.random.default_rng(seed).random(N).astype(np.float32)
-    drawn = random_route(requests, LIMITS, jnp.asarray(draws)).pool
-    dealt = round_robin_route(requests, LIMITS).pool
+    drawn = np.asarray(random_route(requests, LIMITS, jnp.asarray(draws)).pool)
+    dealt = np.asarray(round_robin_route(requests, LIMITS).pool)
     for i, total in enumerate((requests.isl + requests.osl).tolist()):
-        holding = [pool for pool in range(3) if total <= LIMITS[pool]] or [0]
+        holding = [pool for pool in range(3) if total <= TOKENS[pool]] or [0]
         assert drawn[i] == holding[int(np.float32(draws[i] * np.float32(len(holding))))]
         assert dealt[i] == min(holding, key=lambda pool: (pool - i) % 3)
 
