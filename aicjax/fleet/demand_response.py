@@ -2,6 +2,7 @@
 """What a fleet can shed of its power for a while: replicas run fewer requests at once, and clients wait longer."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pool_power import pool_power, power_law, running_context
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.power import power_w, running_at
-from aicjax.fleet.profile import Profile, slots
+from aicjax.fleet.profile import Profile, slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service import ServiceLaw, service_law
 from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
@@ -74,32 +75,13 @@ def demand_response(
         cuts: Shares of the power to shed, from 0 to 1.
         target: Limit that should hold all the while.
         rules: `cut_of_nominal` cuts nominal power instead; `halving_inverse` and those of services and waits count.
+
+    Raises:
+        InputError: The profile has no power law.
     """
-    law, cuts = power_law(profile), jnp.asarray(cuts, float)
-    context = running_context(profile, fleet.lengths)
-    room = slots(profile, fleet.max_tokens).astype(cuts.dtype)
-    full_w = jnp.asarray(law.nominal_w, float)
-    if not rules.cut_of_nominal:
-        full_w = power_w(law, room, context)
-        law = dataclasses.replace(law, most_running=room)
-
-    def at(cut: Float[Array, ""]) -> Response:
-        limit_w = jnp.maximum(law.idle_w, full_w * (1.0 - cut))
-        cap = jnp.minimum(room, running_at(law, limit_w, context, rules))
-        load = pool_load(
-            fleet.replicas,
-            cap,
-            fleet.rate_per_s,
-            _service(profile, fleet, cap, rules),
-            target,
-            fleet.arrival_cv2,
-            rules=rules,
-        )
-        drawn = pool_power(profile, fleet.replicas, cap, load.utilization, context, rules)
-        cap_gpu_w = power_w(law, cap, context, rules)
-        return Response(cut, cap, cap_gpu_w, drawn.gpu_w, cap_gpu_w * profile.gpus * fleet.replicas, drawn.pool_w, load)
-
-    return jax.vmap(at)(cuts)
+    power_law(profile)
+    given = unnamed(profile), fleet, cuts, target
+    return _responses(*jax.tree.map(lambda leaf: jnp.asarray(leaf, float), given), rules)
 
 
 def most_cut(response: Response) -> int | None:
@@ -134,6 +116,37 @@ def simulated_response(
     servers = np.asarray(response.cap * fleet.replicas, int)
     sample = simulate_queues(key, services, float(fleet.rate_per_s), servers, requests=requests, seeds=seeds)
     return quantile_interval(after_warm_up(sample.ttft_s), quantile)
+
+
+@functools.partial(jax.jit, static_argnames="rules")
+def _responses(
+    profile: Profile, fleet: FixedFleet, cuts: Float[Array, " cut"], target: Target, rules: Rules
+) -> Response:
+    law = power_law(profile)
+    context = running_context(profile, fleet.lengths)
+    room = slots(profile, fleet.max_tokens).astype(cuts.dtype)
+    full_w = jnp.asarray(law.nominal_w, float)
+    if not rules.cut_of_nominal:
+        full_w = power_w(law, room, context)
+        law = dataclasses.replace(law, most_running=room)
+
+    def at(cut: Float[Array, ""]) -> Response:
+        limit_w = jnp.maximum(law.idle_w, full_w * (1.0 - cut))
+        cap = jnp.minimum(room, running_at(law, limit_w, context, rules))
+        load = pool_load(
+            fleet.replicas,
+            cap,
+            fleet.rate_per_s,
+            _service(profile, fleet, cap, rules),
+            target,
+            fleet.arrival_cv2,
+            rules=rules,
+        )
+        drawn = pool_power(profile, fleet.replicas, cap, load.utilization, context, rules)
+        cap_gpu_w = power_w(law, cap, context, rules)
+        return Response(cut, cap, cap_gpu_w, drawn.gpu_w, cap_gpu_w * profile.gpus * fleet.replicas, drawn.pool_w, load)
+
+    return jax.vmap(at)(cuts)
 
 
 def _service(profile: Profile, fleet: FixedFleet, cap: Float[Array, ""], rules: Rules) -> ServiceLaw:

@@ -5,7 +5,9 @@ A prefill replica takes one prompt chunk in an iteration; prompts queue for it. 
 replica, which holds as many requests as arrive while one is answered. One fleet; `vmap` adds axes.
 """
 
-from typing import NamedTuple
+import dataclasses
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from aicjax._types import FloatScalar
-from aicjax.explore.pareto import front_rows
 from aicjax.fleet.capacity import DEFAULT_RHO_MAX
 from aicjax.fleet.fleet_constants import DisaggFleetConstants
 from aicjax.fleet.lengths import Lengths, mean
@@ -129,9 +130,8 @@ def disagg_estimate(
         transfer: How the KV cache moves; in no time where None.
         rules: `steady_phases` rates the phases as the fleet reference does.
     """
-    at_prefill = _prefill_phase(prefill, prefill_replicas, load, limits, constants, transfer or Transfer(), rules)
-    at_decode = _decode_phase(decode, decode_replicas, load, constants, rules)
-    return _joined(prefill, decode, prefill_replicas, decode_replicas, at_prefill, at_decode, limits)
+    given = _sizes(prefill), _sizes(decode), prefill_replicas, decode_replicas, load, limits, constants
+    return _estimate(*_floats((*given, transfer or Transfer())), rules)
 
 
 def disagg_sweep(
@@ -155,49 +155,60 @@ def disagg_sweep(
     Returns:
         Estimates [prefill count, decode count].
     """
-    prefill_counts, decode_counts = (jnp.arange(1, most + 1).astype(float) for most in (most_prefill, most_decode))
-    way = transfer or Transfer()
-    at_prefill = jax.vmap(lambda n: _prefill_phase(prefill, n, load, limits, constants, way, rules))(prefill_counts)
+    counts = (np.arange(1, most + 1) for most in (most_prefill, most_decode))
+    given = _sizes(prefill), _sizes(decode), *counts, load, limits, constants
+    return _sweep(*_floats((*given, transfer or Transfer())), rules)
+
+
+@functools.partial(jax.jit, static_argnames="rules")
+def _estimate(
+    prefill: Profile,
+    decode: Profile,
+    prefill_count: Float[Array, ""],
+    decode_count: Float[Array, ""],
+    load: Load,
+    limits: Limits,
+    constants: DisaggFleetConstants,
+    transfer: Transfer,
+    rules: Rules,
+) -> DisaggEstimate:
+    at_prefill = _prefill_phase(prefill, prefill_count, load, limits, constants, transfer, rules)
+    at_decode = _decode_phase(decode, decode_count, load, constants, rules)
+    return _joined(prefill, decode, prefill_count, decode_count, at_prefill, at_decode, limits)
+
+
+@functools.partial(jax.jit, static_argnames="rules")
+def _sweep(
+    prefill: Profile,
+    decode: Profile,
+    prefill_counts: Float[Array, " prefill"],
+    decode_counts: Float[Array, " decode"],
+    load: Load,
+    limits: Limits,
+    constants: DisaggFleetConstants,
+    transfer: Transfer,
+    rules: Rules,
+) -> DisaggEstimate:
+    at_prefill = jax.vmap(lambda n: _prefill_phase(prefill, n, load, limits, constants, transfer, rules))(
+        prefill_counts
+    )
     at_decode = jax.vmap(lambda n: _decode_phase(decode, n, load, constants, rules))(decode_counts)
     rows = jax.tree.map(lambda leaf: leaf[:, None], (prefill_counts, at_prefill))
     columns = jax.tree.map(lambda leaf: leaf[None, :], (decode_counts, at_decode))
     estimate = _joined(prefill, decode, rows[0], columns[0], rows[1], columns[1], limits)
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (most_prefill, most_decode)), estimate)
-
-
-def cheapest(sweep: DisaggEstimate, allowed_gpus: tuple[int, ...] | None = None) -> tuple[int, int] | None:
-    """Position of the cheapest fleet that meets the limits, the fastest of equals; None where none does.
-
-    Args:
-        sweep: Fleets [prefill count, decode count].
-        allowed_gpus: Totals of GPUs that may be bought; any where None.
-    """
-    return _first(sweep, (np.asarray(sweep.usd_per_hour), np.asarray(sweep.ttft_s)), allowed_gpus)
-
-
-def most_per_gpu(sweep: DisaggEstimate, allowed_gpus: tuple[int, ...] | None = None) -> tuple[int, int] | None:
-    """Position of the fleet with the highest capacity per GPU of those that meet the limits, the first of equals."""
-    return _first(sweep, (-np.asarray(sweep.per_gpu_per_s),), allowed_gpus)
-
-
-def front(sweep: DisaggEstimate) -> list[tuple[int, int]]:
-    """Positions of fleets within the limits that no other within them beats in price and capacity, by price."""
-    rows, columns = np.nonzero(np.asarray(sweep.met))
-    usd, rate = (np.asarray(leaf)[rows, columns] for leaf in (sweep.usd_per_hour, sweep.capacity_per_s))
-    kept = front_rows(usd, rate, maximize_x=False)
-    return list(zip(rows[kept].tolist(), columns[kept].tolist(), strict=True))
+    shape = prefill_counts.size, decode_counts.size
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape), estimate)
 
 
 def _prefill_phase(
     profile: Profile,
-    replicas: FloatScalar,
+    count: Float[Array, ""],
     load: Load,
     limits: Limits,
     constants: DisaggFleetConstants,
     transfer: Transfer,
     rules: Rules,
 ) -> _Phase:
-    count = jnp.asarray(replicas, float)
     if rules.steady_phases:
         isl, _ = mean(load.lengths)
         rate = throughput_per_s(profile, isl, 1.0, load.max_tokens, rules) * count * constants.prefill_share
@@ -215,10 +226,9 @@ def _prefill_phase(
 
 
 def _decode_phase(
-    profile: Profile, replicas: FloatScalar, load: Load, constants: DisaggFleetConstants, rules: Rules
+    profile: Profile, count: Float[Array, ""], load: Load, constants: DisaggFleetConstants, rules: Rules
 ) -> _Phase:
     """Requests n of a replica follow from n = arrivals x steps x (base + per_sequence n)."""
-    count = jnp.asarray(replicas, float)
     room = slots(profile, load.max_tokens).astype(count.dtype)
     if rules.steady_phases:
         _, osl = mean(load.lengths)
@@ -248,13 +258,13 @@ def _used(load: Load, capacity_per_s: Float[Array, ""]) -> Float[Array, ""]:
 def _joined(
     prefill: Profile,
     decode: Profile,
-    prefill_replicas: FloatScalar,
-    decode_replicas: FloatScalar,
+    first: Float[Array, "*axes"],
+    second: Float[Array, "*axes"],
     at_prefill: _Phase,
     at_decode: _Phase,
     limits: Limits,
 ) -> DisaggEstimate:
-    first, second = jnp.asarray(prefill_replicas, float), jnp.asarray(decode_replicas, float)
+    """Both phases together, for counts that broadcast."""
     busiest = jnp.maximum(at_prefill.utilization, at_decode.utilization)
     within = (at_prefill.latency_s <= limits.ttft_s) & (at_decode.latency_s <= limits.tpot_s)
     return DisaggEstimate(
@@ -271,15 +281,11 @@ def _joined(
     )
 
 
-def _first(
-    sweep: DisaggEstimate, keys: tuple[np.ndarray, ...], allowed_gpus: tuple[int, ...] | None
-) -> tuple[int, int] | None:
-    """Position of the least by the keys in turn, of fleets within the limits."""
-    met = np.asarray(sweep.met)
-    if allowed_gpus is not None:
-        met = met & np.isin(np.asarray(sweep.gpus), allowed_gpus)
-    if not met.any():
-        return None
-    order = np.lexsort([np.where(met, key, np.inf).ravel() for key in reversed(keys)])
-    row, column = np.unravel_index(order[0], met.shape)
-    return int(row), int(column)
+def _sizes(profile: Profile) -> Profile:
+    """What these formulas read: no name and no power, so that one compiled program serves all."""
+    return dataclasses.replace(profile, name="", power=None)
+
+
+def _floats(tree: Any) -> Any:
+    """Numbers as arrays of floats, so that one compiled program serves all."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), tree)

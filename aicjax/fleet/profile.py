@@ -245,16 +245,19 @@ def fitted(
     return dataclasses.replace(profile, base_s=base, per_sequence_s=per_sequence)
 
 
+def unnamed(profile: Profile) -> Profile:
+    """The profile without what is static, so that one compiled program serves all that have, or lack, a power law."""
+    power = None if profile.power is None else dataclasses.replace(profile.power, evidence="none")
+    return dataclasses.replace(profile, power=power, name="")
+
+
 def stacked(profiles: Sequence[Profile]) -> Profile:
     """Profiles along a leading axis, for `vmap`; power only where all have a law."""
-    powered = all(profile.power is not None for profile in profiles)
-    alike = [dataclasses.replace(p, power=_anonymous(p.power) if powered else None, name="") for p in profiles]
+    alike = [unnamed(profile) for profile in profiles]
+    if any(profile.power is None for profile in alike):
+        alike = [dataclasses.replace(profile, power=None) for profile in alike]
     dtype = jnp.result_type(float)
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), dtype), *alike)
-
-
-def _anonymous(law: PowerLaw | None) -> PowerLaw | None:
-    return None if law is None else dataclasses.replace(law, evidence="none")
 
 
 def _slots(profile: Profile, max_tokens: Number, whole: bool) -> Float[Array, "..."]:

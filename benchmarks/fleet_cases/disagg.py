@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from aicjax._units import MS_PER_S
-from aicjax.fleet.disagg import DisaggEstimate, Limits, Load, disagg_sweep, most_per_gpu
+from aicjax.fleet.disagg import DisaggEstimate, Limits, Load, disagg_sweep
+from aicjax.fleet.disagg_choice import most_per_gpu
 from aicjax.fleet.fleet_constants import DisaggFleetConstants, FleetConstants, load_fleet_constants
 from aicjax.fleet.lengths import constant
 from aicjax.fleet.profile import Profile, first_token_s, iteration_s, slots, throughput_per_s

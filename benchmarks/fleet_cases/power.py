@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Demand response and tokens per watt of single pools and of fleets. Event-simulated columns belong to another file."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from aicjax.fleet.cdf import Knots, share
 from aicjax.fleet.demand_response import FixedFleet, demand_response
 from aicjax.fleet.pool_power import PoolPower, power_law
 from aicjax.fleet.pools import Pool, service_of
-from aicjax.fleet.profile import Profile, slots
+from aicjax.fleet.profile import Profile, slots, unnamed
 from aicjax.fleet.reference_draws import reference_draws
 from aicjax.fleet.rules import FLEET_REFERENCE
 from aicjax.fleet.tokens_per_watt import Efficiency, at_utilization, binned_mean_osl, pool_efficiency
@@ -36,7 +35,7 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterator[Row]:
         found = [
             point
             for key in case["gpus"]
-            for point in _points(profile_of(answers, key), _knots(answers, case["cdf"]), case, _UTILIZATIONS)
+            for point in _points(profile_of(answers, key), _knots(answers, case["cdf"]), case)
         ]
         for ours, theirs in zip(found, stated["rows"], strict=True):
             yield from _point_rows(f"tokens {at} {theirs['gpu_name']} {theirs['n_gpus']}", ours, theirs)
@@ -63,14 +62,12 @@ def _pool(profile: Profile, knots: Knots, max_tokens: int) -> Pool:
     return Pool(profile, float(max_tokens), law, jnp.zeros_like(jnp.asarray(law.weight)), jnp.ones(()))
 
 
-def _points(
-    profile: Profile, knots: Knots, case: Mapping[str, Any], utilizations: tuple[float, ...] = (), scale: float = 1.0
-) -> list[_Point]:
+def _points(profile: Profile, knots: Knots, case: Mapping[str, Any], scale: float = 1.0) -> list[_Point]:
     """The pool sized by the limit, then by each utilisation; `scale` is its share of the rate."""
-    pool, target = _pool(_unnamed(profile), knots, case["ctx"]), Target(case["slo"] / MS_PER_S)
-    found = _evaluated(pool, case["lam"] * scale, target, binned_mean_osl(knots), np.array(utilizations))
-    at = range(1 + len(utilizations))
-    return [_Point(profile, *jax.tree.map(lambda leaf, row=row: np.asarray(leaf)[row], found)) for row in at]
+    pool, target = _pool(unnamed(profile), knots, case["ctx"]), Target(case["slo"] / MS_PER_S)
+    found = _evaluated(pool, float(case["lam"] * scale), target, binned_mean_osl(knots), np.array(_UTILIZATIONS))
+    rows = range(1 + len(_UTILIZATIONS))
+    return [_Point(profile, *jax.tree.map(lambda leaf, row=row: np.asarray(leaf)[row], found)) for row in rows]
 
 
 @jax.jit
@@ -85,11 +82,6 @@ def _evaluated(
     return loads, *pool_efficiency(pool, loads, rate, mean_osl=osl, rules=FLEET_REFERENCE)
 
 
-def _unnamed(profile: Profile) -> Profile:
-    """The profile without what is static: one compiled program serves all."""
-    return dataclasses.replace(profile, name="", power=dataclasses.replace(power_law(profile), evidence="none"))
-
-
 def _response_rows(label: str, answers: Mapping[str, Any], stated: Mapping[str, Any]) -> Iterator[Row]:
     case, theirs = stated["case"], stated["rows"]
     profile = profile_of(answers, case["gpu"])
@@ -97,7 +89,7 @@ def _response_rows(label: str, answers: Mapping[str, Any], stated: Mapping[str, 
     fleet = FixedFleet(float(case["n"]), float(case["ctx"]), law, float(case["lam"]))
     cuts = np.asarray([row["flex_pct"] for row in theirs]) / 100.0
     limit_s = case["slo"] / MS_PER_S
-    found = _responses(_unnamed(profile), fleet, cuts, Target(limit_s), rules=FLEET_REFERENCE)
+    found = demand_response(profile, fleet, jnp.asarray(cuts), Target(limit_s), FLEET_REFERENCE)
     yield Row(f"{label} cap", np.asarray(found.cap), [row["n_max_cap"] for row in theirs], "exact")
     watts = [row["power_per_gpu_w"] for row in theirs]
     yield Row(f"{label} power", found.cap_gpu_w, watts)
@@ -106,9 +98,6 @@ def _response_rows(label: str, answers: Mapping[str, Any], stated: Mapping[str, 
     yield Row(f"{label} TTFT", ttft_s * MS_PER_S, [row["p99_ttft_ms"] for row in theirs])
     if not stated["des_requests"]:  # else the verdict is that of its event simulation
         yield Row(f"{label} verdict", ttft_s <= limit_s, [row["slo_met"] for row in theirs], "exact")
-
-
-_responses = jax.jit(demand_response, static_argnames="rules")
 
 
 def _point_rows(label: str, ours: _Point, theirs: Mapping[str, Any]) -> Iterator[Row]:
@@ -132,8 +121,8 @@ def _fleet_rows(label: str, answers: Mapping[str, Any], stated: Mapping[str, Any
     yield Row(f"{label} share", alpha, stated["alpha"])
     short, long = _split(knots, edge, alpha)
     near, far = profile_of(answers, case["gs"]), profile_of(answers, case["gl"])
-    one = _points(far, knots, case)
-    two = _points(near, short, case, scale=alpha) + _points(far, long, case, scale=1.0 - alpha)
+    one = _points(far, knots, case)[:1]
+    two = _points(near, short, case, alpha)[:1] + _points(far, long, case, 1.0 - alpha)[:1]
     for key, points in (("homo", one), ("routed", two)):
         theirs = stated[key]
         for ours, row in zip(points, theirs["pools"], strict=True):
