@@ -11,10 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from aicjax.fleet.fleet_queue import FleetRun, fleet_run
+from aicjax.fleet.fleet_start import Stream, slot_times, with_start
 from aicjax.fleet.fleet_state import Times, replicas_of
-from aicjax.fleet.profile import Profile, first_token_s, mean_context, service_s, slots
-from aicjax.fleet.routing import Balance, Requests, Route, shortest_pool
+from aicjax.fleet.profile import Profile, first_token_s, running_context, service_s, slots
+from aicjax.fleet.routing import LEAST_LOADED, Balance, Requests, Route, shortest_pool
 from aicjax.fleet.rules import SANE, Rules
+
+START_BLOCK = 256  # requests under way are padded to a multiple, so that few shapes are compiled
 
 
 class Deployment(NamedTuple):
@@ -34,6 +37,10 @@ class Deployment(NamedTuple):
         """Slots of a replica of each pool."""
         return jax.vmap(slots)(self.profiles, self.max_tokens)
 
+    def pool_slots(self) -> Int[Array, " pool"]:
+        """Slots of all replicas of each pool."""
+        return self.replicas.astype(jnp.int32) * self.slots()
+
 
 class Runs(NamedTuple):
     """Simulated requests in order of arrival, along leading axes for policies and seeds.
@@ -41,10 +48,13 @@ class Runs(NamedTuple):
     Attributes:
         run: What became of them.
         ttft_s: Time to first token [s]; infinite for a request that was not served.
+        before: What became of the requests that the fleet served when the run began, by their remaining times; none
+            for a run from empty.
     """
 
     run: FleetRun
     ttft_s: Float[Array, "policy seed n"]
+    before: FleetRun
 
 
 def compare_policies(
@@ -54,6 +64,7 @@ def compare_policies(
     deployment: Deployment,
     draws: Float[Array, "seed n two"],
     *,
+    start_key: Array | None = None,
     balance: int = Balance.FEWEST,
     queue_limit: int | None = None,
     rules: Rules = SANE,
@@ -66,68 +77,109 @@ def compare_policies(
         routes: By name of the policy, routes [seed n].
         deployment: The pools.
         draws: Uniform draws for load balance.
+        start_key: Random key of the requests under way when a run begins, which spare most of a long warm-up; from
+            empty where None.
         balance: Load balance inside pools, a `Balance`.
         queue_limit: Requests that may wait at a replica; no limit where None.
-        rules: `spill_by_requests` routes, and service times are, as in the fleet reference.
+        rules: `spill_by_requests` and `any_context` route, and service times are, as in the fleet reference.
     """
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *routes.values())
     most_slots = max(int(np.max(deployment.slots())), 1)
     width = max(int(np.sum(deployment.replicas)), 1)
     limit = gaps_s.shape[-1] if queue_limit is None else queue_limit
-    return _runs(gaps_s, requests, stacked, deployment, draws, balance, limit, most_slots, width, rules)
+    under_way = 0
+    if start_key is not None:
+        offered = int(np.max(_offered(gaps_s, requests, stacked, deployment, rules)))
+        most = min(offered + 1, int(np.sum(deployment.pool_slots())))
+        under_way = -(-most // START_BLOCK) * START_BLOCK
+    key = jax.random.key(0) if start_key is None else start_key
+    start_draws = jax.random.uniform(key, (gaps_s.shape[0], under_way, 2))
+    return _runs(gaps_s, requests, stacked, deployment, draws, start_draws, balance, limit, most_slots, width, rules)
 
 
 @functools.partial(jax.jit, static_argnames=("slots_width", "width", "rules"))
-def _runs(gaps_s, requests, routes, deployment, draws, balance, queue_limit, slots_width, width, rules) -> Runs:
+def _runs(
+    gaps_s, requests, routes, deployment, draws, start_draws, balance, queue_limit, slots_width, width, rules
+) -> Runs:
     replicas = replicas_of(deployment.replicas, deployment.slots(), width)
+    first = start_draws.shape[1]
 
-    def one(gaps_s, requests, route, draws):
-        run = fleet_run(
-            gaps_s,
-            route,
-            pool_times(requests, route, deployment, rules),
+    def one(gaps_s, requests, route, draws, start_draws):
+        tokens = pool_contexts(requests, route, deployment)
+        times = pool_times(requests, route, tokens, deployment, rules)
+        stream = with_start(Stream(gaps_s, route, times, draws), deployment.pool_slots(), start_draws)
+        whole = fleet_run(
+            *stream[:3],
             replicas,
-            draws,
+            stream.draws,
             slots_width=slots_width,
             balance=balance,
             queue_limit=queue_limit,
             rules=rules,
         )
-        return Runs(run, ttft_s(run, requests, route, deployment))
+        before, run = (FleetRun(*(values[cut] for values in whole)) for cut in (slice(first), slice(first, None)))
+        return Runs(run, ttft_s(run, requests, route, tokens, deployment), before)
 
-    over_seeds = jax.vmap(one, in_axes=(0, 0, 0, 0))
-    return jax.vmap(over_seeds, in_axes=(None, None, 0, None))(gaps_s, requests, routes, draws)
+    over_seeds = jax.vmap(one, in_axes=(0, 0, 0, 0, 0))
+    over_policies = jax.vmap(over_seeds, in_axes=(None, None, 0, None, None))
+    return over_policies(gaps_s, requests, routes, draws, start_draws)
 
 
-def pool_times(requests: Requests, route: Route, deployment: Deployment, rules: Rules = SANE) -> Times:
-    """Time of service in each pool with all slots of its replica in use; infinite beyond the pool's context."""
+@functools.partial(jax.jit, static_argnames=("rules",))
+def _offered(gaps_s, requests, routes, deployment, rules) -> Float[Array, "policy seed"]:
+    """Requests under way in the mean, were there slots for all."""
 
-    def in_pool(profile: Profile, max_tokens: Array, isl: Array) -> Float[Array, " n"]:
-        time_s = service_s(profile, isl, requests.osl, max_tokens, rules=rules)
+    def one(gaps_s, requests, route):
+        times = pool_times(requests, route, pool_contexts(requests, route, deployment), deployment, rules)
+        return jnp.sum(slot_times(route, times)) / jnp.sum(gaps_s)
+
+    return jax.vmap(jax.vmap(one, in_axes=(0, 0, 0)), in_axes=(None, None, 0))(gaps_s, requests, routes)
+
+
+def pool_contexts(requests: Requests, route: Route, deployment: Deployment) -> Float[Array, " pool"]:
+    """Mean context of the requests that run together in each pool, by the route without load [tokens]."""
+
+    def in_pool(profile: Profile, max_tokens: Array, pool: Array) -> Float[Array, ""]:
+        holds = route.isl + requests.osl <= max_tokens
+        sent = holds & ((route.pool == pool) | (route.pool == LEAST_LOADED))
+        weight = jnp.where(jnp.any(sent), sent, holds | ~jnp.any(holds))
+        isl, osl, weight = (x.astype(jnp.result_type(float)) for x in (route.isl, requests.osl, weight))
+        return running_context(isl, osl, weight, profile.chunk_tokens)
+
+    numbers = jnp.arange(deployment.replicas.size, dtype=jnp.int32)
+    return jax.vmap(in_pool)(deployment.profiles, deployment.max_tokens, numbers)
+
+
+def pool_times(
+    requests: Requests, route: Route, tokens: Float[Array, " pool"], deployment: Deployment, rules: Rules = SANE
+) -> Times:
+    """Time of service in each pool with all slots of its replica in use, beside requests of the mean context `tokens`.
+
+    Infinite beyond the pool's context. `rules.final_length` prices each request as if all that run were like it.
+    """
+
+    def in_pool(profile: Profile, max_tokens: Array, tokens: Array, isl: Array) -> Float[Array, " n"]:
+        shared = None if rules.final_length else tokens
+        time_s = service_s(profile, isl, requests.osl, max_tokens, mean_tokens=shared, rules=rules)
         return jnp.where(isl + requests.osl <= max_tokens, time_s, jnp.inf)
 
-    by_pool = jax.vmap(in_pool, in_axes=(0, 0, None), out_axes=1)
+    by_pool = jax.vmap(in_pool, in_axes=(0, 0, 0, None), out_axes=1)
     short = shortest_pool(deployment.max_tokens)
     profile = jax.tree.map(lambda leaf: leaf[short], deployment.profiles)
     return Times(
-        by_pool(deployment.profiles, deployment.max_tokens, requests.isl),
-        in_pool(profile, deployment.max_tokens[short], route.isl),
+        by_pool(deployment.profiles, deployment.max_tokens, tokens, requests.isl),
+        in_pool(profile, deployment.max_tokens[short], tokens[short], route.isl),
     )
 
 
-def ttft_s(run: FleetRun, requests: Requests, route: Route, deployment: Deployment) -> Float[Array, " n"]:
-    """Time to first token: the wait, then the prompt among the requests that ran when it began; infinite if unserved.
+def ttft_s(
+    run: FleetRun, requests: Requests, route: Route, tokens: Float[Array, " pool"], deployment: Deployment
+) -> Float[Array, " n"]:
+    """Time to first token: the wait, then the prompt beside the requests that ran when it began; infinite if unserved.
 
-    Those requests have the mean context of all that the pool served, each counted for as long as it ran.
+    The prompt is priced at the load of that moment, where the time of service counts with all slots in use.
     """
-    served = jnp.isfinite(run.wait_s)
     isl = jnp.where(run.pool == route.pool, route.isl, requests.isl)
     profile = jax.tree.map(lambda leaf: leaf[run.pool], deployment.profiles)
-    context = mean_context(isl, requests.osl, profile.chunk_tokens)
-    held_s = jnp.where(served, run.service_s, 0.0)
-    one_hot = run.pool[:, None] == jnp.arange(deployment.replicas.size)
-    total_s = jnp.sum(jnp.where(one_hot, held_s[:, None], 0.0), axis=0)
-    tokens_s = jnp.sum(jnp.where(one_hot, (held_s * context)[:, None], 0.0), axis=0)
-    mean_tokens = tokens_s / jnp.where(total_s > 0.0, total_s, 1.0)
-    prompt_s = jax.vmap(first_token_s)(profile, isl, run.running, mean_tokens[run.pool])
-    return jnp.where(served, run.wait_s + prompt_s, jnp.inf)
+    prompt_s = jax.vmap(first_token_s)(profile, isl, run.running, tokens[run.pool])
+    return jnp.where(jnp.isfinite(run.wait_s), run.wait_s + prompt_s, jnp.inf)

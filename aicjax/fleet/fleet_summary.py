@@ -73,25 +73,27 @@ def summaries(
         warm_up: Share of the requests, from the start, that does not count.
     """
     arrival_s = np.cumsum(np.asarray(gaps_s, np.float64), axis=-1)
-    seeds, n = arrival_s.shape
+    n = arrival_s.shape[1]
     first = int(warm_up * n)
-    slots = np.asarray(deployment.replicas, np.int64) * np.asarray(deployment.slots(), np.int64)
-    pools = np.arange(slots.size)
+    slots = np.asarray(deployment.pool_slots())
+    pools = range(slots.size)
     window_s = arrival_s[:, -1] - (arrival_s[:, first - 1] if first else 0.0)
 
     def of(policy: int) -> FleetSummary:
         run = FleetRun(*(np.asarray(values)[policy] for values in runs.run))
         ttft_s = np.asarray(runs.ttft_s, np.float64)[policy]
-        start_s = arrival_s + run.wait_s
-        # Slot time from the end of the warm-up to the last arrival.
-        begin_s = np.maximum(start_s, (arrival_s[:, -1] - window_s)[:, None])
-        held_s = np.nan_to_num(np.maximum(np.minimum(start_s + run.service_s, arrival_s[:, -1:]) - begin_s, 0.0))
+        before = FleetRun(*(np.asarray(values)[policy] for values in runs.before))
+        held_s = [_held_s(run, arrival_s, arrival_s[:, -1], window_s), _held_s(before, 0.0, arrival_s[:, -1], window_s)]
 
-        def served(member: np.ndarray, slots: int) -> Served:
+        def served(pool: int | None, slots: int) -> Served:
+            member, under_way = (
+                np.ones(one.pool.shape, bool) if pool is None else one.pool == pool for one in (run, before)
+            )
             counted = member & (np.arange(n) >= first)
             ended = np.bincount(run.outcome[counted], minlength=len(Outcome))
             ttfts = _rectangle(ttft_s, counted)
             waits = np.sort(run.wait_s[counted & (run.outcome == Outcome.COMPLETED)])
+            used_s = held_s[0][member].sum() + held_s[1][under_way].sum()
             return Served(
                 requests=int(counted.sum()),
                 completed=int(ended[Outcome.COMPLETED]),
@@ -100,14 +102,19 @@ def summaries(
                 ttft_s={share: quantile_interval(ttfts, share / 100.0) for share in percentiles},
                 wait_s={share: _number(nearest_rank(waits, share / 100.0)) for share in percentiles},
                 slo_share=mean_interval(ttfts <= limit_s),
-                utilization=float(held_s[member].sum() / (slots * window_s.sum())) if slots else 0.0,
+                utilization=float(used_s / (slots * window_s.sum())) if slots else 0.0,
             )
 
-        everyone = np.ones((seeds, n), bool)
-        each = tuple(served(np.equal(run.pool, pool), int(slots[pool])) for pool in pools)
-        return FleetSummary(served(everyone, int(slots.sum())), each)
+        return FleetSummary(served(None, int(slots.sum())), tuple(served(pool, int(slots[pool])) for pool in pools))
 
     return tuple(of(policy) for policy in range(runs.ttft_s.shape[0]))
+
+
+def _held_s(run: FleetRun, arrival_s: np.ndarray | float, end_s: np.ndarray, window_s: np.ndarray) -> np.ndarray:
+    """Slot time of each request in the window that ends at `end_s` [seed n]."""
+    start_s = arrival_s + np.asarray(run.wait_s, np.float64)
+    within_s = np.minimum(start_s + run.service_s, end_s[:, None]) - np.maximum(start_s, (end_s - window_s)[:, None])
+    return np.nan_to_num(np.maximum(within_s, 0.0))
 
 
 def _rectangle(samples: np.ndarray, counted: np.ndarray) -> np.ndarray:
