@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict, pool_load
@@ -45,6 +45,7 @@ class Response(NamedTuple):
 
     Attributes:
         cut: Share of the power that is to be shed [cut].
+        reached: Whether a replica sheds so much at all: one request may draw more [cut].
         cap: Requests that a replica may run at once [cut].
         cap_gpu_w: Power of a GPU with so many: what it draws at most [cut].
         gpu_w: Power of a GPU at the load that it then has [cut].
@@ -53,6 +54,7 @@ class Response(NamedTuple):
     """
 
     cut: Float[Array, " cut"]
+    reached: Bool[Array, " cut"]
     cap: Float[Array, " cut"]
     cap_gpu_w: Float[Array, " cut"]
     gpu_w: Float[Array, " cut"]
@@ -85,8 +87,8 @@ def demand_response(
 
 
 def most_cut(response: Response) -> int | None:
-    """Position of the largest cut under which the target is met; None where it is missed without any."""
-    met = np.flatnonzero(np.asarray(response.load.verdict) == Verdict.MET)
+    """Position of the largest cut that is reached and under which the target is met; None where there is none."""
+    met = np.flatnonzero((np.asarray(response.load.verdict) == Verdict.MET) & np.asarray(response.reached))
     return None if met.size == 0 else int(met[np.argmax(np.asarray(response.cut)[met])])
 
 
@@ -144,7 +146,16 @@ def _responses(
         )
         drawn = pool_power(profile, fleet.replicas, cap, load.utilization, context, rules)
         cap_gpu_w = power_w(law, cap, context, rules)
-        return Response(cut, cap, cap_gpu_w, drawn.gpu_w, cap_gpu_w * profile.gpus * fleet.replicas, drawn.pool_w, load)
+        return Response(
+            cut=cut,
+            reached=(cap > 1.0) | (cap_gpu_w <= limit_w),
+            cap=cap,
+            cap_gpu_w=cap_gpu_w,
+            gpu_w=drawn.gpu_w,
+            cap_w=cap_gpu_w * profile.gpus * fleet.replicas,
+            fleet_w=drawn.pool_w,
+            load=load,
+        )
 
     return jax.vmap(at)(cuts)
 

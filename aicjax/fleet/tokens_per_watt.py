@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output tokens for the power and the money that a fleet takes."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from aicjax.fleet.capacity import PoolLoad, Target, pool_load
 from aicjax.fleet.cdf import DEFAULT_INPUT_SHARE, Knots
 from aicjax.fleet.pool_power import PoolPower, pool_power, running_context
 from aicjax.fleet.pools import Pool, service_of
-from aicjax.fleet.profile import slots
+from aicjax.fleet.profile import slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
 
 LEAST_RHO, MOST_RHO = 0.05, 0.95  # utilisations that replicas can be counted for
@@ -95,10 +96,24 @@ def at_utilization(
         arrival_cv2: Squared coefficient of variation of the times between arrivals.
         rules: Those of services and waits.
     """
+    alike = pool._replace(profile=unnamed(pool.profile))
+    given = alike, utilization, rate_per_s, target, arrival_cv2
+    return _at_utilization(*jax.tree.map(lambda leaf: jnp.asarray(leaf, float), given), rules)
+
+
+@functools.partial(jax.jit, static_argnames="rules")
+def _at_utilization(
+    pool: Pool,
+    utilization: Float[Array, ""],
+    rate_per_s: Float[Array, ""],
+    target: Target,
+    arrival_cv2: Float[Array, ""],
+    rules: Rules,
+) -> PoolLoad:
     service = service_of(pool, rules=rules)
     room = slots(pool.profile, pool.max_tokens).astype(service.service_s.dtype)
     busy = rate_per_s * jnp.sum(service.service_s * service.weight) / jnp.maximum(room, 1.0)
-    replicas = jnp.maximum(jnp.ceil(busy / jnp.clip(jnp.asarray(utilization, float), LEAST_RHO, MOST_RHO)), 1.0)
+    replicas = jnp.maximum(jnp.ceil(busy / jnp.clip(utilization, LEAST_RHO, MOST_RHO)), 1.0)
     return pool_load(replicas, room, rate_per_s, service, target, arrival_cv2, rules=rules)
 
 
