@@ -15,8 +15,8 @@ class Clock(NamedTuple):
 
     Attributes:
         whole: Whole seconds.
-        part: The rest [s]; in [0, 1).
-        lost: What rounding has taken from the rest [s] (Kahan's compensation); zero where nothing is added up.
+        part: The rest [s]; from 0 to 1.
+        lost: What rounding has left off [s], so that sums have twice the digits.
     """
 
     whole: Int[Array, "..."]
@@ -33,11 +33,14 @@ def clock_at(seconds: Float[Array, "..."]) -> Clock:
 
 def later(clock: Clock, passed_s: Float[Array, "..."]) -> Clock:
     """The clock after a time has passed [s]; >= 0."""
-    added = passed_s - clock.lost
-    total = clock.part + added
-    lost = (total - clock.part) - added
-    whole = jnp.floor(total)
-    return Clock(clock.whole + whole.astype(jnp.int32), total - whole, lost)
+    whole = jnp.floor(passed_s)
+    rest = passed_s - whole
+    total = clock.part + rest
+    taken = total - clock.part
+    lost = clock.lost + ((clock.part - (total - taken)) + (rest - taken))
+    part = total + lost
+    carried = jnp.floor(part)
+    return Clock(clock.whole + (whole + carried).astype(jnp.int32), part - carried, lost - (part - total))
 
 
 def since_s(clock: Clock, start: Clock) -> Float[Array, "..."]:
@@ -53,14 +56,13 @@ def seconds(clock: Clock) -> Float[Array, "..."]:
 def arrival_clocks(gaps_s: Float[Array, "*fleet arrival"]) -> Clock:
     """Times of arrivals from the times between them [s]; >= 0, the first since the beginning."""
 
-    def add(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-        part = a[1] + b[1]
-        whole = jnp.floor(part)
-        return a[0] + b[0] + whole.astype(jnp.int32), part - whole
+    def next_arrival(clock: Clock, gap_s: Float[Array, "*fleet"]) -> tuple[Clock, Clock]:
+        clock = later(clock, gap_s)
+        return clock, clock
 
-    gaps = clock_at(gaps_s)
-    whole, part = jax.lax.associative_scan(add, (gaps.whole, gaps.part), axis=-1)
-    return Clock(whole, part, jnp.zeros_like(part))
+    gaps = jnp.moveaxis(gaps_s, -1, 0)
+    _, arrivals = jax.lax.scan(next_arrival, clock_at(jnp.zeros_like(gaps[0])), gaps)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), arrivals)
 
 
 def where(chosen: Array, a: Clock, b: Clock) -> Clock:

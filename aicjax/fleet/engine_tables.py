@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step times of one attention rank of a deployment, from its measured tables."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +10,10 @@ from aicjax.explore.evaluation import Evaluation
 from aicjax.explore.misfit import missing_error
 from aicjax.explore.roles import Worker
 from aicjax.fleet.step_times import StepTimes
-from aicjax.serving.coordinates import Places
 from aicjax.serving.worker_cost import prompt_cost, step_cost
 
 Counts = NDArray[np.int64]
 LEAST_CHUNK, LEAST_CONTEXT = 16, 256  # first knots after 0 [tokens]
-
-
-class _Asked(NamedTuple):
-    """Where the parts of the steps lie on the curves of the engine."""
-
-    shared: Places
-    prompts: Places
-    decode_shared: Places
-    decode_attention: Places
-    decode_other: Places
 
 
 def engine_steps(worker: Worker, batch: int, step_tokens: int, max_tokens: int) -> StepTimes:
@@ -49,20 +36,21 @@ def engine_steps(worker: Worker, batch: int, step_tokens: int, max_tokens: int) 
     evaluation = Evaluation()
     coordinates = evaluation.add(worker)
     length = np.maximum(context, 1)
-    asked = _Asked(
-        shared=coordinates.context_rest(1, tokens[1:], 0),
-        prompts=coordinates.context_attention(1, chunk[1:, None], context),
-        decode_shared=coordinates.generation_rest(rows[1:]),
-        decode_attention=coordinates.generation_attention(rows[1:, None], length),
-        decode_other=coordinates.generation_other(rows[1:, None], length),
+    asked = (
+        coordinates.context_rest(1, tokens[1:], 0),
+        coordinates.context_attention(1, chunk[1:, None], context),
+        coordinates.generation_rest(rows[1:, None]),
+        coordinates.generation_attention(rows[1:, None], length),
+        coordinates.generation_other(rows[1:, None], length),
     )
     curves, (config,) = evaluation.curves(worker)
-    at = _Asked(*(places.values(curves)[config] for places in asked))
-    if not all(np.isfinite(values).all() for values in at):
+    parts_ms = [places.values(curves)[config] for places in asked]
+    if not all(np.isfinite(values).all() for values in parts_ms):
         raise missing_error("fleet", worker, curves, [config])
     loop = worker.deployment.constants.loop
     prompt, step = prompt_cost(loop, worker.deployment.model.layers), step_cost(loop)
-    decode_ms = step.decode_ms(at.decode_shared[:, None] + at.decode_attention + at.decode_other, rows[1:, None])
+    shared_ms, prompt_ms, *decode_parts_ms = parts_ms
+    decode_ms = step.decode_ms(sum(decode_parts_ms), rows[1:, None])
 
     def real(values: NDArray) -> jnp.ndarray:
         return jnp.asarray(values, jnp.result_type(float))
@@ -75,10 +63,10 @@ def engine_steps(worker: Worker, batch: int, step_tokens: int, max_tokens: int) 
         context=real(context),
         decode_s=seconds(decode_ms),
         tokens=real(tokens),
-        shared_s=seconds(prompt.correction * at.shared),
+        shared_s=seconds(prompt.correction * shared_ms),
         chunk=real(chunk),
         past=real(context),
-        prompt_s=seconds(prompt.correction * at.prompts),
+        prompt_s=seconds(prompt.correction * prompt_ms),
         prompt_host_s=real(np.asarray(prompt.host_ms / MS_PER_S)),
         overlaps=jnp.asarray(False),
     )

@@ -53,9 +53,7 @@ class Room(NamedTuple):
         return Room(self.running + 1, self.used + need, tokens, self.empty & decodes)
 
 
-def admission(
-    times: StepTimes, limits: StepLimits, case: Case, replica: Replica, may: Array
-) -> tuple[Replica, Array]:
+def admission(times: StepTimes, limits: StepLimits, case: Case, replica: Replica, may: Array) -> tuple[Replica, Array]:
     """Preempts the newest request if blocks run out, else starts the next one if there is room for it.
 
     Args:

@@ -20,12 +20,12 @@ class _Steps(NamedTuple):
     """What is run at once.
 
     Attributes:
-        count: Steps.
+        number: Steps.
         passed_s: Time that they take.
         peak: Most KV blocks held in one of them.
     """
 
-    count: Array
+    number: Array
     passed_s: Array
     peak: Array
 
@@ -50,7 +50,7 @@ def advanced(
     context = jnp.where(prompts_alone, 0, jnp.sum(jnp.where(decoding, slots.tokens, 0)))
     line = times.line(rows, context, part)
     steps = _steps(limits, case, horizon, line, replica) if jumps else _first(limits, line, replica)
-    count = jnp.where(goes, steps.count, 0)
+    count = jnp.where(goes, steps.number, 0)
 
     filled_up = (slots.phase == PROMPT) & (jnp.arange(width) != replica.filling)
     moved = goes & (filled_up | (decoding & ~prompts_alone))

@@ -61,14 +61,15 @@ def simulate_steps(
 
 
 def _check(limits: StepLimits) -> None:
-    """Refuses limits under which a step may have no room for a prompt, where they are known."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(limits)):
+    """Refuses limits under which a step may have no room for a prompt, where they are not traced."""
+    try:
+        limits = jax.tree.map(np.asarray, limits)
+    except jax.errors.TracerArrayConversionError:
         return
-    if np.min(limits.slots) < 1:
-        raise InputError("slots", int(np.min(limits.slots)), "1 or more")
-    if np.min(limits.queue_cap) < 1:
-        raise InputError("queue_cap", int(np.min(limits.queue_cap)), "1 or more")
-    if np.min(np.asarray(limits.step_tokens) - np.asarray(limits.slots)) < 1:
+    for name in ("slots", "queue_cap", "block_tokens"):
+        if np.min(getattr(limits, name)) < 1:
+            raise InputError(name, int(np.min(getattr(limits, name))), "1 or more")
+    if np.min(limits.step_tokens - limits.slots) < 1:
         raise InputError(
             "step_tokens", int(np.min(limits.step_tokens)), "more than slots: a step must keep room for a prompt"
         )

@@ -123,7 +123,8 @@ class StepTimes(eqx.Module):
         return low + share * (high - low)
 
 
-TABLE_AXES = StepTimes(1, 1, 2, 1, 1, 1, 1, 2, 0, 0)  # number of axes of each leaf, for one replica
+_AXES: tuple[Any, ...] = (1, 1, 2, 1, 1, 1, 1, 2, 0, 0)
+TABLE_AXES = StepTimes(*_AXES)  # number of axes of each leaf, for one replica
 
 
 def no_prompts(dtype: Any) -> PromptPart:

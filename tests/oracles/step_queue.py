@@ -192,14 +192,14 @@ def simulate(
 def tabulated(
     running: np.ndarray,
     context: np.ndarray,
-    decode: np.ndarray,
+    decode_s: np.ndarray,
     tokens: np.ndarray,
-    shared: np.ndarray,
+    shared_s: np.ndarray,
     chunk: np.ndarray,
     past: np.ndarray,
-    prompt: np.ndarray,
-    host: float,
-    overlaps: bool,
+    prompt_s: np.ndarray,
+    prompt_host_s: np.ndarray,
+    overlaps: np.ndarray,
 ) -> Callable[[int, float, list[tuple[int, int]]], float]:
     """The time of a step by tables that are linear between knots and beyond the last."""
 
@@ -215,12 +215,12 @@ def tabulated(
         return line(columns, np.array([line(rows, column, x) for column in values.T]), y)
 
     def step_s(decoding: int, mean: float, prompts: list[tuple[int, int]]) -> float:
-        work = sum(plane(chunk, past, prompt, c, p) + (host if p == 0 else 0.0) for c, p in prompts)
+        work = sum(plane(chunk, past, prompt_s, c, p) + (float(prompt_host_s) if p == 0 else 0.0) for c, p in prompts)
         if overlaps:
             count = decoding + len(prompts)
             total = decoding * mean + sum(c + p for c, p in prompts)
-            return max(plane(running, context, decode, count, total / count), work)
-        added = line(tokens, shared, decoding + sum(c for c, _ in prompts)) - line(tokens, shared, decoding)
-        return plane(running, context, decode, decoding, mean) + (added + work if prompts else 0.0)
+            return max(plane(running, context, decode_s, count, total / count), work)
+        added = line(tokens, shared_s, decoding + sum(c for c, _ in prompts)) - line(tokens, shared_s, decoding)
+        return plane(running, context, decode_s, decoding, mean) + (added + work if prompts else 0.0)
 
     return step_s
