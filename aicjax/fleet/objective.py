@@ -21,6 +21,8 @@ from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.ttft import ttft_survival
 from aicjax.fleet.waiting import wait_law
 
+_NOTHING = 1e-30  # share that counts as none; products with its reciprocal stay finite in float32
+
 
 class Design(NamedTuple):
     """What is to be chosen.
@@ -101,4 +103,4 @@ def softplus(x: Float[Array, "*axes"], width: FloatScalar) -> Float[Array, "*axe
 
 def _log(x: Float[Array, ""]) -> Float[Array, ""]:
     """Logarithm that is finite, and has no slope, where nothing is left."""
-    return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
+    return jnp.log(jnp.maximum(x, _NOTHING))
