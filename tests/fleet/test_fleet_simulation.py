@@ -59,7 +59,9 @@ def test_slots_are_in_use_as_the_load_says_from_the_start():
     settled, gaps_s = _runs(rate_per_s)
     route = jax.tree.map(lambda values: values[0], ROUTES["length"])
     requests = jax.tree.map(lambda values: values[0], REQUESTS)
-    service_s = pool_times(requests, route, pool_contexts(requests, route, DEPLOYMENT), DEPLOYMENT).service_s
+    service_s = jax.jit(lambda *both: pool_times(*both, pool_contexts(*both, DEPLOYMENT), DEPLOYMENT).service_s)(
+        requests, route
+    )
     held_s = np.asarray(service_s)[np.arange(N), np.asarray(route.pool)]
     short = np.asarray(route.pool) == 0
     offered = rate_per_s * short.mean() * held_s[short].mean() / float(DEPLOYMENT.pool_slots()[0])
