@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optimistix as optx
+from jax.scipy.special import logit
 from jaxtyping import Array, Float
 
 from aicjax._types import FloatScalar
@@ -15,6 +16,7 @@ from aicjax.fleet.sizing import Sizing, cheapest, sized
 
 STEPS = 200
 RTOL, ATOL = 1e-4, 1e-3  # of the objective's arguments and of its value in USD per hour
+_EDGE = 0.01  # share of its range that gamma keeps from its bounds at a start
 GAMMA_STEP = 0.05  # grid of the reaches of compression that are tried in rounding
 
 
@@ -32,23 +34,28 @@ class RoundedDesign(NamedTuple):
     sizing: Sizing
 
 
-def continuous_optimum(starts: Design, problem: Problem, softness: Softness) -> tuple[Design, Float[Array, ""]]:
+def continuous_optimum(
+    starts: Design, problem: Problem, softness: Softness, most_gamma: FloatScalar
+) -> tuple[Design, Float[Array, ""]]:
     """The best of the local optima that descents from several starts reach, and its objective [USD/h].
 
     Args:
         starts: Designs to start from [start ...].
         problem: What is given.
         softness: How missed limits are charged.
+        most_gamma: Largest reach of compression, above 1.
     """
     solver = optx.BFGS(rtol=RTOL, atol=ATOL)
+    limits = jnp.asarray(problem.max_tokens, float), jnp.asarray(most_gamma, float)
 
     def cost(free: Design, _: None) -> Float[Array, ""]:
-        return objective(_design(free, problem.max_tokens), problem, softness)
+        return objective(_design(free, *limits), problem, softness)
 
     def descend(start: Design) -> tuple[Design, Float[Array, ""]]:
-        free = _free(start, problem.max_tokens)
-        found = optx.minimise(cost, solver, free, max_steps=STEPS, throw=False).value
-        return _design(found, problem.max_tokens), cost(found, None)
+        forward = {"autodiff_mode": "fwd"}  # few numbers are free, and it compiles faster
+        free = _free(start, *limits)
+        found = optx.minimise(cost, solver, free, max_steps=STEPS, options=forward, throw=False).value
+        return _design(found, *limits), cost(found, None)
 
     designs, usd = jax.vmap(descend)(starts)
     best = jnp.nanargmin(usd)
@@ -90,19 +97,18 @@ def _neighbours(design: Design, problem: Problem) -> tuple[Array, Array]:
     return grid[:, : limit.size], grid[:, limit.size :]
 
 
-def _free(design: Design, max_tokens: FloatScalar) -> Design:
-    """A design in numbers without bounds: each threshold as a share of the next."""
-    longer = jnp.append(design.thresholds[1:], jnp.asarray(max_tokens, float))
-    return Design(
-        jax.scipy.special.logit(design.thresholds / longer),
-        jnp.log(jnp.expm1(jnp.maximum(design.gamma - 1.0, 1e-3))),
-        jnp.log(design.replicas),
-    )
+def _free(design: Design, max_tokens: Float[Array, ""], most_gamma: Float[Array, ""]) -> Design:
+    """A design in numbers without bounds: each threshold as a share of the next, gamma of its largest."""
+    longer = jnp.append(design.thresholds[1:], max_tokens)
+    reach = jnp.clip((design.gamma - 1.0) / (most_gamma - 1.0), _EDGE, 1.0 - _EDGE)
+    return Design(logit(design.thresholds / longer), logit(reach), jnp.log(design.replicas))
 
 
-def _design(free: Design, max_tokens: FloatScalar) -> Design:
+def _design(free: Design, max_tokens: Float[Array, ""], most_gamma: Float[Array, ""]) -> Design:
     """The inverse of `_free`."""
     share = jax.nn.sigmoid(free.thresholds)
     return Design(
-        max_tokens * jnp.cumprod(share[::-1])[::-1], 1.0 + jax.nn.softplus(free.gamma), jnp.exp(free.replicas)
+        thresholds=max_tokens * jnp.cumprod(share[::-1])[::-1],
+        gamma=1.0 + (most_gamma - 1.0) * jax.nn.sigmoid(free.gamma),
+        replicas=jnp.exp(free.replicas),
     )

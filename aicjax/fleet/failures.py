@@ -4,9 +4,12 @@
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from aicjax._types import FloatScalar
+from aicjax.fleet.capacity import PoolLoad, Target, Verdict
+from aicjax.fleet.pools import Pool
+from aicjax.fleet.sizing import Demand, stated
 
 
 def availability(mtbf_hours: FloatScalar, mttr_hours: FloatScalar, parts: FloatScalar = 1.0) -> FloatScalar:
@@ -58,3 +61,35 @@ def least_spare(
     chances = enough_up(needed + spare.astype(jnp.result_type(float)), needed, availability)
     chosen = jnp.argmax(jnp.where(jnp.arange(most + 1) == most, True, chances >= probability))
     return chosen, chances[chosen]
+
+
+def degraded(
+    pools: Pool, replicas: Float[Array, " pool"], demand: Demand, target: Target, down: Float[Array, " down"]
+) -> PoolLoad:
+    """State of each pool with some of its replicas down [down pool]; overloaded where none is left.
+
+    Args:
+        pools: The pools [pool].
+        replicas: Replicas of each that are bought.
+        demand: Arrivals of all requests, the same whatever is down.
+        target: Limit of each pool.
+        down: Replicas of each pool that are down.
+    """
+
+    def of(count: Float[Array, ""]) -> PoolLoad:
+        load = stated(pools, jnp.maximum(replicas - count, 0.0), demand, target).load
+        return load._replace(verdict=jnp.where(pools.share > 0, load.verdict, Verdict.MET))
+
+    return jax.vmap(of)(down)
+
+
+def met_probability(
+    met: Bool[Array, "down pool"], replicas: Float[Array, " pool"], availability: FloatScalar
+) -> Float[Array, " pool"]:
+    """Share of time that each pool meets its limit, where it does with 0, 1, 2 ... replicas down as stated.
+
+    Numbers beyond those stated count as missed.
+    """
+    down = jnp.arange(met.shape[0], dtype=replicas.dtype)
+    chances = jax.vmap(lambda bought: up_probabilities(bought, availability, down), out_axes=1)(replicas)
+    return jnp.sum(jnp.where(met, chances, 0.0), axis=0)

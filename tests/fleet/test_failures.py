@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicjax.fleet.failures import availability, enough_up, least_spare, up_probabilities
+from aicjax.fleet.capacity import Target, Verdict
+from aicjax.fleet.failures import availability, degraded, enough_up, least_spare, met_probability, up_probabilities
+from aicjax.fleet.lengths import from_pairs
+from aicjax.fleet.pools import Compression, split
+from aicjax.fleet.presets import preset
+from aicjax.fleet.profile import stacked
+from aicjax.fleet.sizing import Demand, stated
 
 
 def _enough(bought: int, needed: int, up: float) -> float:
@@ -48,3 +54,30 @@ def test_replica_of_more_parts_is_down_more_often():
     one = availability(1000.0, 4.0)
     assert one == pytest.approx(1000 / 1004)
     assert availability(1000.0, 4.0, parts=8.0) == pytest.approx(one**8)
+
+
+def test_state_with_replicas_down_is_that_of_the_rest():
+    pools = split(
+        stacked([preset("a100")] * 2),
+        from_pairs([400, 1500, 5000], [100, 300, 900]),
+        jnp.asarray([2000.0]),
+        8000.0,
+        Compression(1.0, 0.75, 0.003),
+    )
+    replicas, demand, target = jnp.asarray([12.0, 22.0]), Demand(80.0), Target(1.0)
+    down = jnp.asarray([0.0, 2.0, 12.0])
+    run = jax.jit(degraded)
+    load = run(pools, replicas, demand, target, down)
+    alone = jax.jit(stated)(pools, replicas - 2, demand, target).load
+    for found, wanted in zip(jax.tree.leaves(load), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(found[1], wanted, rtol=1e-5)
+    assert load.verdict[2, 0] == Verdict.OVERLOADED
+    assert np.isinf(load.ttft_s[2, 0])
+    assert (np.diff(np.asarray(load.utilization)[:, 1]) > 0).all()
+
+
+def test_limit_holds_as_often_as_few_enough_are_down():
+    met = jnp.asarray([[True, True], [True, False], [False, False]])
+    found = met_probability(met, jnp.asarray([10.0, 4.0]), 0.9)
+    wanted = [_enough(10, 9, 0.9), _enough(4, 4, 0.9)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
