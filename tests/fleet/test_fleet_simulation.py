@@ -14,7 +14,7 @@ from aicjax.fleet.fleet_state import Outcome
 from aicjax.fleet.fleet_summary import paired_difference, summaries
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import first_token_s, stacked
-from aicjax.fleet.routing import Requests, compress_route, length_route, random_route
+from aicjax.fleet.routing import Requests, Route, compress_route, length_route, random_route
 
 SEEDS, N, THRESHOLD = 4, 1500, 4096
 LIMITS = jnp.asarray([THRESHOLD, 16384], jnp.int32)
@@ -54,14 +54,18 @@ def _runs(rate_per_s: float, settled: bool = True, queue_limit: int = N) -> tupl
     return runs, np.asarray(gaps_s)
 
 
+@jax.jit
+def _service_s(requests: Requests, route: Route) -> jax.Array:
+    tokens = pool_contexts(requests, route, DEPLOYMENT)
+    return pool_times(requests, route, tokens, DEPLOYMENT).service_s
+
+
 def test_slots_are_in_use_as_the_load_says_from_the_start():
     rate_per_s = 100.0
     settled, gaps_s = _runs(rate_per_s)
     route = jax.tree.map(lambda values: values[0], ROUTES["length"])
     requests = jax.tree.map(lambda values: values[0], REQUESTS)
-    service_s = jax.jit(lambda *both: pool_times(*both, pool_contexts(*both, DEPLOYMENT), DEPLOYMENT).service_s)(
-        requests, route
-    )
+    service_s = _service_s(requests, route)
     held_s = np.asarray(service_s)[np.arange(N), np.asarray(route.pool)]
     short = np.asarray(route.pool) == 0
     offered = rate_per_s * short.mean() * held_s[short].mean() / float(DEPLOYMENT.pool_slots()[0])
@@ -132,10 +136,14 @@ def test_differences_on_shared_arrivals_are_surer_than_apart():
 def test_policies_do_not_touch_each_other():
     keys = jax.random.split(jax.random.key(5), SEEDS)
     gaps_s = jax.vmap(lambda key: poisson_gaps(key, 100.0, N))(keys)
-    options = {"start_key": jax.random.key(9)}
     order = tuple(ROUTES)[::-1]
     other = compare_policies(
-        gaps_s, REQUESTS, {name: ROUTES[name] for name in order}, DEPLOYMENT, DRAWS[..., :2], **options
+        gaps_s,
+        REQUESTS,
+        {name: ROUTES[name] for name in order},
+        DEPLOYMENT,
+        DRAWS[..., :2],
+        start_key=jax.random.key(9),
     )
     first = _runs(100.0)[0]
     np.testing.assert_array_equal(np.asarray(other.ttft_s)[::-1], first.ttft_s)
