@@ -155,6 +155,8 @@ def routers(
 
     given = fleet.given(ctx, {"fleet_file": "fleet", "chosen": "routers"})
     output = FleetOutput.take(given)
+    if given.get("compat") == "fleet-reference":
+        given = {"routers": "length,compress,random", **given}
     request = RoutersRequest(fleet=take_fleet(given), **given)
 
     from aicjax.fleet.answers import routers as answer

@@ -5,9 +5,13 @@ import dataclasses
 import math
 from typing import Any
 
+from aicjax.fleet.reference_answers import ReferenceAnswer
 
-def as_json(answer: Any) -> dict[str, Any]:
+
+def as_json(answer: Any) -> Any:
     """The answer as plain Python values; what is not finite is null."""
+    if isinstance(answer, ReferenceAnswer):
+        return _plain(answer.content)
     return _plain({"answer": type(answer).__name__.removesuffix("Answer").lower(), **dataclasses.asdict(answer)})
 
 

@@ -4,8 +4,9 @@
 from typing import Any
 
 from aicjax._results import InputError
-from aicjax.fleet import answers
+from aicjax.fleet import answer_reference, answer_run, answer_size
 from aicjax.fleet.answer_parts import FleetAnswer, SizeAnswer
+from aicjax.fleet.answer_reference import best_of
 from aicjax.fleet.cdf import bundled_lengths
 from aicjax.fleet.request_fields import CompatName, Request
 from aicjax.fleet.requests import SimulateRequest, SizeRequest
@@ -38,12 +39,14 @@ def requests(body: JobBody, state: State, rules: CompatName) -> list[Request]:
 def result(body: JobBody, asked: list[Any]) -> dict[str, Any]:
     """The result of a job."""
     match body.type:
+        case "optimize" if asked[0].compat == "fleet-reference":
+            return _optimized_there(asked[0])
         case "optimize":
-            return _optimized(answers.size(asked[0]))
+            return _optimized(answer_size.size(asked[0]))
         case "simulate":
-            return _simulated(answers.simulate(asked[0]))
+            return _simulated(answer_run.simulate(asked[0]))
         case _:
-            return _what_if([answers.simulate(request) for request in asked])
+            return _what_if([answer_run.simulate(request) for request in asked])
 
 
 def _optimize(body: JobBody, state: State, rules: CompatName) -> SizeRequest:
@@ -102,21 +105,30 @@ def _workload(workload: WorkloadBody, state: State) -> dict[str, Any]:
 
 
 def _optimized(answer: SizeAnswer) -> dict[str, Any]:
-    checked = [fleet for fleet in answer.fleets if fleet.simulated]
     rows = [_row(fleet, simulated=False) for fleet in answer.fleets]
-    rows += [_row(fleet, simulated=True) for fleet in checked]
+    rows += [_row(fleet, simulated=True) for fleet in answer.fleets if fleet.simulated]
     best = answer.chosen
-    baseline = next((fleet for fleet in answer.fleets if fleet.gamma == 1), None)
-    saved = None
-    if baseline is not None and baseline.cost.per_year > 0:
-        saved = round(100 * (1 - best.cost.per_year / baseline.cost.per_year), 1)
-    return {
-        "best": _row(best, simulated=best.simulated),
-        "sweep": rows,
-        "baseline_annual_cost_kusd": None if baseline is None else baseline.cost.per_year / 1000,
-        "savings_pct": saved,
-        "sim_validation": None if not best.simulated else {"probability": best.confidence},
+    validation = {"probability": best.confidence} if best.simulated else None
+    return {**_beside_baseline(_row(best, simulated=best.simulated), rows), "sim_validation": validation}
+
+
+def _optimized_there(asked: SizeRequest) -> dict[str, Any]:
+    """By the rules of vllm-sr-sim."""
+    names = {
+        "annualised_cost_kusd": "annual_cost_kusd",
+        "p99_ttft_short_ms": "p99_short_ms",
+        "p99_ttft_long_ms": "p99_long_ms",
     }
+    found = answer_reference.fleets(asked)
+    best, *rows = ({names.get(name, name): value for name, value in row.items()} for row in (best_of(found), *found))
+    return {**_beside_baseline(best, rows), "sim_validation": None}
+
+
+def _beside_baseline(best: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the best fleet saves of the cost without compression."""
+    cost = next((row["annual_cost_kusd"] for row in rows if row["gamma"] == 1), None)
+    saved = round(100 * (1 - best["annual_cost_kusd"] / cost), 1) if cost else None
+    return {"best": best, "sweep": rows, "baseline_annual_cost_kusd": cost, "savings_pct": saved}
 
 
 def _row(fleet: FleetAnswer, *, simulated: bool) -> dict[str, Any]:

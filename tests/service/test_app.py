@@ -144,7 +144,9 @@ def test_a_file_that_is_no_trace_leaves_nothing(client: TestClient, tmp_path: Pa
 def test_bodies_above_the_limit_are_refused_stated_or_not(tmp_path: Path):
     with TestClient(create_app(_settings(tmp_path, most_body_bytes=1000))) as client:
         stated = client.post("/api/fleets", content=b"x" * 2000, headers={"content-type": "application/json"})
-        streamed = client.post("/api/fleets", content=iter([b"x" * 600] * 4), headers={"content-type": "application/json"})
+        streamed = client.post(
+            "/api/fleets", content=iter([b"x" * 600] * 4), headers={"content-type": "application/json"}
+        )
     assert (stated.status_code, streamed.status_code) == (413, 413)
     assert "1000 bytes" in streamed.json()["detail"]
 
@@ -165,7 +167,10 @@ def test_other_host_names_are_refused(client: TestClient):
         ({"type": "size", "parameters": {"workload": "azure", "rate": 3}}, "rate"),
         ({"type": "size", "parameters": {"workload": "/etc/passwd"}}, "workload"),
         ({"type": "size", "parameters": {"trace": "pyproject.toml"}}, "trace"),
-        ({"type": "plan", "parameters": {"model_path": "./m", "systems": "h200_sxm", "isl": 1, "osl": 1}}, "model_path"),
+        (
+            {"type": "plan", "parameters": {"model_path": "./m", "systems": "h200_sxm", "isl": 1, "osl": 1}},
+            "model_path",
+        ),
     ],
 )
 def test_a_job_that_cannot_run_is_refused_when_sent(client: TestClient, body: dict[str, Any], part: str):
