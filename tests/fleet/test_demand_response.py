@@ -43,6 +43,12 @@ def test_no_cut_leaves_every_slot():
     assert float(found.cap_gpu_w[0]) == pytest.approx(float(power_w(law, 128.0)))
 
 
+def test_short_contexts_leave_more_slots_than_the_law_was_made_for():
+    found = _response(preset("h100"), FLEET._replace(max_tokens=2048.0))
+    assert float(found.cap[0]) == 512
+    assert found.load.utilization[0] < found.load.utilization[1]
+
+
 def test_deeper_cuts_cap_more_and_never_draw_more_than_asked():
     found = _response(preset("h100"))
     assert (np.diff(found.cap) < 0).all()
