@@ -57,8 +57,9 @@ def simulate_queues(
     requests: int,
     seeds: int = 1,
     arrivals: Arrivals = unit_poisson,
+    settled: bool = False,
 ) -> QueueSample:
-    """First-come-first-served queues before servers that each hold one request, all servers free at first.
+    """First-come-first-served queues before servers that each hold one request.
 
     Loads of one seed share their random numbers: the same gaps, stretched to each rate, and the same place of each
     request in the law of service times. So differences between loads are sharper than the numbers themselves.
@@ -71,6 +72,8 @@ def simulate_queues(
         requests: Requests of each seed.
         seeds: Independent runs.
         arrivals: Gaps of mean one from a key and their number; Poisson by default.
+        settled: Begin with requests under way, as many and as far as in the long run of servers without a queue; else
+            all servers are free at first. A pool of thousands of slots takes as many requests to fill.
     """
     law = [np.atleast_2d(np.asarray(leaf)) for leaf in service]
     dtype = law[0].dtype
@@ -85,7 +88,7 @@ def simulate_queues(
     answers = np.empty((2, load.size, requests), dtype)
     for width in np.unique(widths):
         rows = np.flatnonzero(widths == width)
-        run = functools.partial(_run, width=int(width), requests=requests, arrivals=arrivals)
+        run = functools.partial(_run, width=int(width), requests=requests, arrivals=arrivals, settled=settled)
         of_load = jax.tree.map(lambda leaf, at=load[rows]: leaf[at], (law, rates, counts))
         answers[:, rows] = over_cores(run, (keys[seed[rows]], *of_load), FLEETS_AT_ONCE)
     wait_s, prefill_s = answers.reshape(2, *loads, seeds, requests)
@@ -136,16 +139,19 @@ def _run(
     width: int,
     requests: int,
     arrivals: Arrivals,
+    settled: bool,
 ) -> tuple[Float[Array, "fleet request"], Float[Array, "fleet request"]]:
     """Waits and prefills of some fleets."""
     gaps_s, service_s, prefill_s = _drawn(keys, law, rate_per_s, requests, arrivals)
-    return _waits(gaps_s, service_s, servers, width=width), prefill_s
+    busy_s = _under_way(keys, law, rate_per_s, width) if settled else None
+    return _waits(gaps_s, service_s, servers, width=width, busy_s=busy_s), prefill_s
 
 
 _waits = jax.jit(slot_waits, static_argnames="width")
 
 
-@functools.partial(jax.jit, static_argnames=("requests", "arrivals"))  # apart from the waits: one program for all widths
+# Apart from the waits: one program for all widths.
+@functools.partial(jax.jit, static_argnames=("requests", "arrivals"))
 def _drawn(
     keys: Array, law: list[Array], rate_per_s: Array, requests: int, arrivals: Arrivals
 ) -> tuple[Float[Array, "fleet request"], ...]:
@@ -158,5 +164,27 @@ def _drawn(
         place = jax.random.uniform(length_key, (requests,), below.dtype) * below[-1]
         point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
         return arrivals(gap_key, requests) / rate_per_s, service_s[point], prefill_s[point]
+
+    return jax.vmap(fleet)(keys, law, rate_per_s)
+
+
+@functools.partial(jax.jit, static_argnames="width")
+def _under_way(keys: Array, law: list[Array], rate_per_s: Array, width: int) -> Float[Array, "fleet server"]:
+    """Times left of the requests under way in servers without a queue, 0 of idle servers.
+
+    Their number is Poisson, here by its normal limit; each is part of a service time that is met in proportion to its
+    length.
+    """
+
+    def fleet(key: Array, law: list[Array], rate_per_s: Array) -> Array:
+        service_s, _, weight = law
+        count_key, place_key, left_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), 1), 3)
+        below = jnp.cumsum(weight * service_s)
+        place = jax.random.uniform(place_key, (width,), below.dtype) * below[-1]
+        point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
+        offered = rate_per_s * below[-1]
+        count = jnp.round(offered + jnp.sqrt(offered) * jax.random.normal(count_key, (), below.dtype))
+        left_s = jax.random.uniform(left_key, (width,), below.dtype) * service_s[point]
+        return jnp.where(jnp.arange(width, dtype=count.dtype) < count, left_s, 0.0)
 
     return jax.vmap(fleet)(keys, law, rate_per_s)

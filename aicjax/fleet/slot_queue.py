@@ -26,14 +26,16 @@ def slot_waits(
     servers: Int[Array, "*#fleet"] | int,
     *,
     width: int | None = None,
+    busy_s: Float[Array, "*fleet server"] | None = None,
 ) -> Float[Array, "*fleet arrival"]:
-    """Time between the arrival of each request and its start, with all servers free at first [s].
+    """Time between the arrival of each request and its start [s].
 
     Args:
         gaps_s: Time since the arrival before; the first since the beginning [s]; >= 0.
         service_s: Time that a request holds its server [s]; >= 0.
         servers: Servers of each fleet; 1 or more.
         width: Static: the most servers of any fleet; needed when `servers` is traced.
+        busy_s: Time until each of `width` servers is free at the beginning [s], in any order; all are free where None.
 
     Returns:
         Wait of each request, in order of arrival [s].
@@ -50,6 +52,8 @@ def slot_waits(
     servers = jnp.broadcast_to(jnp.asarray(servers), fleets).reshape(-1)
     rows = jnp.arange(most if most <= block else _power_of_two(most), dtype=servers.dtype)
     free_s = jnp.where(rows[:, None] < servers, 0.0, jnp.inf).astype(gaps_s.dtype)
+    if busy_s is not None:
+        free_s = jnp.sort(free_s + jnp.pad(busy_s.reshape(-1, most).T, ((0, len(rows) - most), (0, 0))), axis=0)
     state = (free_s, jnp.zeros_like(free_s[0]))
     serve = functools.partial(_block_of_arrivals, servers)
     waits_s = jax.lax.scan(serve, state, (blocks(gaps_s), blocks(service_s)))[1]

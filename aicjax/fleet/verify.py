@@ -78,6 +78,7 @@ def verified(
         requests=requests,
         seeds=seeds,
         arrivals=unit_poisson if demand.arrival_cv2 == 1.0 else _bursty(float(demand.arrival_cv2)),
+        settled=True,
     )
     ttft_s = after_warm_up(sample.ttft_s).reshape(*share.shape, seeds, -1)
     interval = quantile_interval(ttft_s, float(target.quantile))
