@@ -14,7 +14,7 @@ from aicjax.fleet.fleet_state import Outcome
 from aicjax.fleet.fleet_summary import paired_difference, summaries
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import first_token_s, stacked
-from aicjax.fleet.routing import Requests, Route, compress_route, length_route, random_route
+from aicjax.fleet.routing import Requests, Route, compress_route, label_route, length_route, random_route
 
 SEEDS, N, THRESHOLD = 4, 1500, 4096
 LIMITS = jnp.asarray([THRESHOLD, 16384], jnp.int32)
@@ -35,6 +35,7 @@ ROUTES = {
     "little": compress_route(REQUESTS, LIMITS, THRESHOLD, 1.1, 1.0, 0.0, DRAWS[..., 2]),
     "random": random_route(REQUESTS, LIMITS, DRAWS[..., 3]),
 }
+ROUTES["short"] = label_route(REQUESTS, jnp.zeros((SEEDS, N), jnp.int32), 0)
 DEPLOYMENT = Deployment(stacked([preset("a100")] * 2), LIMITS, jnp.asarray([3, 2], jnp.int32))
 
 
@@ -102,6 +103,13 @@ def test_rejected_requests_miss_the_limit():
     assert p99 is not None and np.isinf(p99.value)
 
 
+def test_what_a_pool_cannot_hold_is_refused_there():
+    outcome = np.asarray(_runs(20.0)[0].run.outcome)
+    too_long = np.asarray(REQUESTS.total) > THRESHOLD
+    np.testing.assert_array_equal(outcome[-1] == Outcome.REFUSED, too_long)
+    assert too_long.any() and (outcome[:-1] == Outcome.COMPLETED).all()
+
+
 def test_compression_delays_what_it_shortens_and_nothing_else():
     runs, _ = _runs(20.0)
     compressed = np.asarray(ROUTES["compress"].compressed)
@@ -147,4 +155,3 @@ def test_policies_do_not_touch_each_other():
     )
     first = _runs(100.0)[0]
     np.testing.assert_array_equal(np.asarray(other.ttft_s)[::-1], first.ttft_s)
-    assert set(np.unique(first.run.outcome)) == {Outcome.COMPLETED}
