@@ -34,7 +34,8 @@ def pareto(request: ParetoRequest) -> ParetoAnswer:
     thresholds = _tried(request, law)
     rows = _cheapest_by_threshold(request, law, profiles, thresholds)
     single = _cheapest_by_threshold(request, law, profiles[1:], [()])[0]
-    front = on_front(*(jnp.asarray(column) for column in zip(*map(_cost_and_time, [*rows, single]), strict=True)))
+    usd, ttft_ms = zip(*map(_cost_and_time, [*rows, single]), strict=True)
+    front = on_front(jnp.asarray(usd), jnp.asarray(ttft_ms))
     saved = [1 - row.cost.per_hour / single.cost.per_hour if single.cost.per_hour > 0 else 0.0 for row in rows]
     table = [
         *map(ThresholdRow, (pair[0] for pair in thresholds), rows, saved, (bool(on) for on in front[:-1])),

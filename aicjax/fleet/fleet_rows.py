@@ -3,9 +3,10 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -75,7 +76,8 @@ def facts_of(pools: Pool) -> PoolFacts:
 
     def one(pool: Pool) -> PoolFacts:
         isl, osl = lengths.mean(pool.lengths)
-        return PoolFacts(slots(pool.profile, pool.max_tokens), pool.max_tokens, isl, osl, prefill_share(pool))
+        limit = jnp.asarray(pool.max_tokens, float)
+        return PoolFacts(slots(pool.profile, limit), limit, isl, osl, prefill_share(pool))
 
     return jax.vmap(one)(pools)
 
@@ -100,9 +102,13 @@ def fleet_answers(
     """
     sizings, facts = jax.tree.map(np.asarray, (sizings, facts))
     return [
-        _fleet(*jax.tree.map(lambda leaf, at=row: leaf[at], (sizings, facts)), rate, gamma, pools, spare)
+        _fleet(_at(sizings, row), _at(facts, row), rate, gamma, pools, spare)
         for row, (rate, gamma) in enumerate(zip(rates_per_s, gammas, strict=True))
     ]
+
+
+def _at(tree: Any, place: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
 def _fleet(
@@ -115,12 +121,7 @@ def _fleet(
 ) -> FleetAnswer:
     used = [place for place in range(len(named)) if sizing.load.replicas[place] > 0]
     pools = [
-        _pool(
-            *jax.tree.map(lambda leaf, at=place: leaf[at], (sizing.load, sizing.share, facts)),
-            rate_per_s,
-            *named[place],
-            spare,
-        )
+        _pool(_at(sizing.load, place), _at(sizing.share, place), _at(facts, place), rate_per_s, *named[place], spare)
         for place in used
     ]
     busy = (sizing.load.replicas * sizing.load.utilization * facts.slots)[used]
@@ -161,8 +162,8 @@ def _pool(
         rate_per_s=float(rate_per_s * share),
         utilization=float(load.utilization),
         wait_probability=float(load.wait_probability),
-        wait_ms=finite_ms(load.wait_s),
-        ttft_ms=finite_ms(load.ttft_s),
+        wait_ms=finite_ms(float(load.wait_s)),
+        ttft_ms=finite_ms(float(load.ttft_s)),
         ttft_simulated_ms=None,
         price_per_hour=float(bought * profile.price_per_hour),
         verdict=VERDICTS[Verdict(int(load.verdict))],

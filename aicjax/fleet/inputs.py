@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def profile_of(replica: Replica, rules: Rules = SANE) -> Profile:
         case ComputedReplica():
             return _computed(replica, rules)
         case EngineReplica():
-            return _engine(replica)
+            return _engine(replica.model_dump_json())
 
 
 def law_of(workload: WorkloadFields) -> Lengths:
@@ -97,8 +98,9 @@ def _computed(replica: ComputedReplica, rules: Rules) -> Profile:
 
 
 @functools.lru_cache(maxsize=64)
-def _engine(replica: EngineReplica) -> Profile:
-    return engine_run(replica).profile
+def _engine(replica: str) -> Profile:
+    """The profile of a deployment as JSON, which tells deployments apart."""
+    return engine_run(EngineReplica(**json.loads(replica))).profile
 
 
 def _priced(profile: Profile, price_per_hour: float | None) -> Profile:

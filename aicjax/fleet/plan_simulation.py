@@ -90,7 +90,7 @@ def _load(request: PlanRequest, law: Lengths, parts: list[int], requests: int) -
     seeds = jax.random.split(gap_key, request.seeds)
 
     def gaps(share: float) -> jax.Array:
-        rate, own_cv2 = thinned(Demand(rate_per_s, cv2), share)
+        rate, own_cv2 = (float(value) for value in thinned(Demand(rate_per_s, cv2), share))
         if cv2 == 1:
             return jax.vmap(lambda key: poisson_gaps(key, rate, requests))(seeds)
         return jax.vmap(lambda key: gamma_gaps(key, rate, own_cv2, requests))(seeds)

@@ -63,7 +63,7 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
     gap_key, length_key, fit_key, route_key, balance_key = jax.random.split(jax.random.key(request.seed), 5)
     if request.trace is None:
         shape = (request.seeds, request.run_length(_most_in_service(request, deployment)))
-        texts = (None, None)
+        models = categories = None
         gaps_s = _gaps(gap_key, request, shape)
         isl, osl = jax.vmap(lambda key: lengths.sample(key, law_of(request), shape[1]))(
             jax.random.split(length_key, shape[0])
@@ -79,14 +79,15 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         cut = slice(0, request.seeds * each)
         isl, osl = (jnp.asarray(np.reshape(column[cut], shape), jnp.int32) for column in (trace.isl, trace.osl))
         gaps_s = jnp.asarray(np.reshape(_trace_gaps(trace, request)[cut], shape), float)
-        texts = tuple(np.reshape(column[cut], shape) for column in (trace.model, trace.category))
+        models, categories = (np.reshape(column[cut], shape) for column in (trace.model, trace.category))
     compressible = jax.random.uniform(fit_key, shape) < load_fleet_constants().compression.success
     return Traffic(
         gaps_s,
         Requests(isl, osl, compressible),
-        *texts,
-        jax.random.uniform(route_key, shape),
-        jax.random.uniform(balance_key, (*shape, 2)),
+        models,
+        categories,
+        route_draws=jax.random.uniform(route_key, shape),
+        balance_draws=jax.random.uniform(balance_key, (*shape, 2)),
     )
 
 
