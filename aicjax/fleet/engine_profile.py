@@ -48,8 +48,9 @@ class EngineRun:
             the requests.
         request_s: Time of a request outside engine steps [s]: part of TTFT beside what a simulation gives.
         decode_error: Largest error of the line, relative, from one request to all slots.
-        prompt_error: The same of the arithmetic, over chunks from a sixteenth of a step and all contexts.
-        longest_tokens: KV cache of a rank, in tokens of requests of the mean context.
+        prompt_error: The same of prompts in steps of their own, over chunks from a sixteenth of a step and all contexts
+            of the tables.
+        kv_tokens: KV cache of a rank, in tokens of requests of the mean context.
     """
 
     profile: Profile
@@ -59,7 +60,7 @@ class EngineRun:
     request_s: float
     decode_error: float
     prompt_error: float
-    longest_tokens: int
+    kv_tokens: int
 
 
 def engine_run(
@@ -103,7 +104,7 @@ def engine_run(
         reserves=loop.kv_answer_share == 1,
     )
     base_s, added_s, decode_error = _decode_line(steps, batch, mean_tokens)
-    token_s, pair_s, prompt_error = _prompt_arithmetic(steps, budget)
+    token_s, pair_s, prompt_error = _prompt_arithmetic(steps, budget, base_s)
     profile = Profile(
         base_s=base_s,
         per_sequence_s=added_s / ranks,
@@ -160,8 +161,11 @@ def _decode_line(steps: StepTimes, batch: int, mean_tokens: int) -> tuple[float,
     return base_s, added_s, error
 
 
-def _prompt_arithmetic(steps: StepTimes, budget: int) -> tuple[float, float, float]:
-    """Time of a prompt token and of a pair of tokens [s], and the largest relative error; as of `_decode_line`."""
+def _prompt_arithmetic(steps: StepTimes, budget: int, base_s: float) -> tuple[float, float, float]:
+    """Time of a prompt token and of a pair of tokens [s], and the largest relative error of steps of prompts.
+
+    Least squares of relative errors over the steps that take longer than one without requests, `base_s`.
+    """
     chunk = np.asarray(steps.chunk).astype(np.int64)
     chunk = chunk[chunk >= budget / 16]
     past = np.asarray(steps.past).astype(np.int64)
@@ -173,8 +177,11 @@ def _prompt_arithmetic(steps: StepTimes, budget: int) -> tuple[float, float, flo
         return steps.step_s(zero, zero, PromptPart(tokens, zero + 1, tokens + past, steps.chunk_s(tokens, past)))
 
     times = jax.vmap(alone_s)(jnp.asarray(tokens, jnp.int32), jnp.asarray(past, jnp.int32))
-    (token_s, pair_s), error = _fit(np.stack([tokens, pairs], axis=1), np.asarray(times, np.float64))
-    return token_s, pair_s, error
+    measured, features = np.asarray(times, np.float64), np.stack([tokens, pairs], axis=1)
+    computes = measured > base_s
+    found, _ = _fit(features[computes], measured[computes])
+    stated = np.maximum(features @ np.array(found), base_s)
+    return *found, float(np.abs(stated / measured - 1.0).max())
 
 
 def _fit(features: NDArray, times: NDArray) -> tuple[tuple[float, float], float]:

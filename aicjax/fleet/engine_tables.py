@@ -14,6 +14,10 @@ from aicjax.serving.worker_cost import prompt_cost, step_cost
 
 Counts = NDArray[np.int64]
 LEAST_CHUNK, LEAST_CONTEXT = 16, 256  # first knots after 0 [tokens]
+TILES = (
+    (16, 256),
+    (256, 4096),
+)  # rows of a tile of a matrix product, and up to where it shows: times step up behind each
 
 
 def engine_steps(worker: Worker, batch: int, step_tokens: int, max_tokens: int) -> StepTimes:
@@ -31,7 +35,7 @@ def engine_steps(worker: Worker, batch: int, step_tokens: int, max_tokens: int) 
     Raises:
         MissingData: An operator has no answer.
     """
-    rows, tokens = knots(1, batch), knots(1, step_tokens)
+    rows, tokens = tile_knots(batch), tile_knots(step_tokens)
     chunk, context = knots(LEAST_CHUNK, step_tokens), knots(LEAST_CONTEXT, max_tokens)
     evaluation = Evaluation()
     coordinates = evaluation.add(worker)
@@ -77,6 +81,12 @@ def knots(least: int, most: int) -> Counts:
     doubled = least * 2 ** np.arange(max(int(np.log2(max(most / least, 1))), 0) + 1)
     between = np.sort(np.concatenate([doubled, doubled + doubled // 2]))
     return np.unique(np.concatenate([[0], between[between < most], [most]]))
+
+
+def tile_knots(most: int) -> Counts:
+    """`knots` from 1, and both sides of each step that tiles make."""
+    ends = [np.arange(rows, min(last, most - 1) + 1, rows) for rows, last in TILES]
+    return np.unique(np.concatenate([knots(1, most), *ends, *(tiles + 1 for tiles in ends)]))
 
 
 def _from_zero(values: NDArray) -> NDArray:
