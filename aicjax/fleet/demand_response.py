@@ -13,10 +13,10 @@ from jaxtyping import Array, Bool, Float
 from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict, pool_load
 from aicjax.fleet.lengths import Lengths
-from aicjax.fleet.pool_power import pool_power, power_law, running_context
+from aicjax.fleet.pool_power import pool_power, power_law
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.power import power_w, running_at
-from aicjax.fleet.profile import Profile, slots, unnamed
+from aicjax.fleet.profile import Profile, running_context, slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service import ServiceLaw, service_law
 from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
@@ -125,7 +125,7 @@ def _responses(
     profile: Profile, fleet: FixedFleet, cuts: Float[Array, " cut"], target: Target, rules: Rules
 ) -> Response:
     law = power_law(profile)
-    context = running_context(profile, fleet.lengths)
+    context = running_context(*fleet.lengths, profile.chunk_tokens)
     room = slots(profile, fleet.max_tokens).astype(cuts.dtype)
     full_w = jnp.asarray(law.nominal_w, float)
     if not rules.cut_of_nominal:

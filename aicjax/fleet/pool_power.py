@@ -8,9 +8,8 @@ from jaxtyping import Array, Float
 
 from aicjax._results import InputError
 from aicjax._types import FloatScalar
-from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.power import PowerLaw, power_w
-from aicjax.fleet.profile import Profile, mean_context
+from aicjax.fleet.profile import Profile
 from aicjax.fleet.rules import SANE, Rules
 
 
@@ -37,14 +36,6 @@ def power_law(profile: Profile) -> PowerLaw:
     if profile.power is None:
         raise InputError("replica", profile.name, "a replica with a power law: state idle and nominal watts")
     return profile.power
-
-
-def running_context(profile: Profile, lengths: Lengths) -> Float[Array, ""]:
-    """Mean context of the requests that run at a random time: long ones run longer [tokens]."""
-    isl, osl, weight = (jnp.asarray(leaf, float) for leaf in lengths)
-    chunks, steps = jnp.ceil(isl / profile.chunk_tokens), jnp.maximum(osl - 1.0, 0.0)
-    held = weight * (chunks + steps)
-    return jnp.sum(held * mean_context(isl, osl, profile.chunk_tokens)) / jnp.sum(held)
 
 
 def pool_power(

@@ -119,23 +119,18 @@ def mean_context(isl: Number, osl: Number, chunk_tokens: Number, *, whole: bool 
 
 
 def running_context(
-    isl: Float[Array, " point"],
-    osl: Float[Array, " point"],
-    weight: Float[Array, " point"],
-    chunk_tokens: Number,
-    *,
-    whole: bool = True,
+    isl: Number, osl: Number, weight: Number, chunk_tokens: Number, *, whole: bool = True
 ) -> Float[Array, ""]:
     """Mean context of the requests that run at one time, where each is there for its iterations [tokens].
 
     Args:
-        isl, osl: Prompt and output tokens of the points of a law.
-        weight: Their shares of the requests that come.
+        isl, osl: Prompt and output tokens of the points of a law [point].
+        weight: Their shares of the requests that come [point].
         chunk_tokens: Prompt tokens of an iteration.
         whole: Whole chunks; else their mean over prompts of about that length, differentiable.
     """
     context, iterations = _context(isl, osl, chunk_tokens, whole)
-    present = weight * iterations
+    present = jnp.asarray(weight).astype(iterations.dtype) * iterations
     return jnp.sum(present * context) / jnp.sum(present)
 
 

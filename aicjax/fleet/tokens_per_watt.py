@@ -13,9 +13,9 @@ from aicjax._types import FloatScalar
 from aicjax._units import PER_MILLION, S_PER_HOUR
 from aicjax.fleet.capacity import PoolLoad, Target, pool_load
 from aicjax.fleet.cdf import DEFAULT_INPUT_SHARE, Knots
-from aicjax.fleet.pool_power import PoolPower, pool_power, running_context
+from aicjax.fleet.pool_power import PoolPower, pool_power
 from aicjax.fleet.pools import Pool, service_of
-from aicjax.fleet.profile import slots, unnamed
+from aicjax.fleet.profile import running_context, slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
 
 LEAST_RHO, MOST_RHO = 0.05, 0.95  # utilisations that replicas can be counted for
@@ -70,7 +70,7 @@ def pool_efficiency(
         rules: `least_integer_load` reads power at whole requests.
     """
     room = slots(pool.profile, pool.max_tokens).astype(load.replicas.dtype)
-    context = running_context(pool.profile, pool.lengths)
+    context = running_context(*pool.lengths, pool.profile.chunk_tokens)
     power = pool_power(pool.profile, load.replicas * availability, room, load.utilization, context, rules)
     if mean_osl is None:
         mean_osl = jnp.sum(pool.lengths.osl * pool.lengths.weight)

@@ -15,13 +15,12 @@ from aicjax.fleet.computed import Serving, computed_profile
 from aicjax.fleet.demand_response import FixedFleet, Response, demand_response, most_cut, simulated_response
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.gpu_facts import gpu
-from aicjax.fleet.lengths import Lengths, constant
+from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.model_facts import published_model
-from aicjax.fleet.pool_power import running_context
 from aicjax.fleet.pools import only_pool
 from aicjax.fleet.power import power_w
 from aicjax.fleet.presets import preset
-from aicjax.fleet.profile import Profile, mean_context
+from aicjax.fleet.profile import Profile
 from aicjax.fleet.rules import FLEET_REFERENCE
 from aicjax.fleet.tokens_per_watt import Efficiency, at_utilization, binned_mean_osl, pool_efficiency
 
@@ -112,16 +111,6 @@ def test_other_fleets_compile_nothing():
     _response(preset("h100"))
     with jax.no_tracing():
         _response(preset("a10g"), FLEET._replace(rate_per_s=12, replicas=9))
-
-
-def test_long_requests_weigh_more_in_the_context_that_runs():
-    profile = preset("a100")
-    even = [float(mean_context(*pair, 512)) for pair in zip(LENGTHS.isl, LENGTHS.osl, strict=True)]
-    plain = float(np.dot(LENGTHS.weight, even))
-    assert float(running_context(profile, LENGTHS)) > 1.5 * plain
-    assert float(running_context(profile, constant(1000, 200))) == pytest.approx(
-        float(mean_context(1000, 200, 512)), rel=1e-6
-    )
 
 
 @pytest.mark.parametrize(("share", "replicas"), [(0.2, None), (0.8, None), (0.01, "as 0.05"), (1.0, "as 0.95")])

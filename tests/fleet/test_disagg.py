@@ -43,9 +43,21 @@ def test_a_long_way_from_overload_a_prompt_takes_its_own_time():
 
 
 def test_transfer_adds_bytes_over_bandwidth():
-    way = Transfer(bytes_per_token=327680.0, bytes_per_s=25e9, delay_s=1e-3)
-    added = _estimate(500.0, 500.0, transfer=way).ttft_s - _estimate(500.0, 500.0).ttft_s
-    assert float(added) == pytest.approx(2000 * 327680 / 25e9 + 1e-3, rel=1e-3)
+    load = LOAD._replace(lengths=constant(4000, 201))
+    way = Transfer(bytes_per_token=327680.0, bytes_per_s=50e9, delay_s=1e-3)
+    added = _estimate(500.0, 500.0, load, transfer=way).ttft_s - _estimate(500.0, 500.0, load).ttft_s
+    assert float(added) == pytest.approx(0.0262144 + 1e-3, rel=1e-3)
+
+
+@given(st.floats(1e9, 1e12), st.floats(1e9, 1e12))
+def test_a_slower_link_improves_nothing(one: float, other: float):
+    slow, fast = (_estimate(6.0, 20.0, transfer=Transfer(327680.0, bandwidth)) for bandwidth in sorted((one, other)))
+    without = _estimate(6.0, 20.0)
+    assert float(slow.ttft_s) >= float(fast.ttft_s) >= float(without.ttft_s)
+    assert float(slow.capacity_per_s) <= float(fast.capacity_per_s) <= float(without.capacity_per_s)
+    assert float(slow.tpot_s) == float(without.tpot_s)
+    endless = _estimate(6.0, 20.0, transfer=Transfer(327680.0, float("inf")))
+    assert float(endless.ttft_s) == float(without.ttft_s)
 
 
 def test_a_slow_link_limits_the_rate():

@@ -19,6 +19,7 @@ from aicjax.fleet.profile import (
     iteration_s,
     mean_context,
     prefill_iteration_s,
+    running_context,
     service_s,
     slots,
     stacked,
@@ -89,6 +90,14 @@ def test_partial_chunk_costs_what_it_holds():
     assert float(first_token_s(profile, 513, 1)) == pytest.approx(512e-4 + 0.00865, rel=1e-4)
     whole = service_s(profile, 513, 1, 8192, rules=FLEET_REFERENCE) - iteration_s(profile, 128, 514)
     assert float(whole) == pytest.approx(2 * 512e-4, rel=0.1)
+
+
+def test_long_requests_weigh_more_in_the_context_that_runs():
+    isl, osl, weight = np.array([400.0, 1600.0, 5000.0]), np.array([100.0, 400.0, 800.0]), np.array([0.5, 0.4, 0.1])
+    even = float(np.dot(weight, mean_context(isl, osl, 512)))
+    assert float(running_context(isl, osl, weight, 512)) > 1.5 * even
+    one = running_context(np.array([1000.0]), np.array([200.0]), np.ones(1), 512)
+    assert float(one) == pytest.approx(float(mean_context(1000, 200, 512)), rel=1e-6)
 
 
 @pytest.mark.parametrize("argument", ["base_s", "per_sequence_s", "calibration_tokens", "kv_blocks"])
