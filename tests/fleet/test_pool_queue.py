@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated pools: shapes, common random numbers, laws of service, and what is said of loads that have no long run."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from aicjax._results import InputError
+from aicjax.fleet.lengths import from_pairs
+from aicjax.fleet.pool_queue import QueueSample, simulate_pool, simulate_queues, unit_poisson
+from aicjax.fleet.presets import preset
+from aicjax.fleet.profile import slots
+from aicjax.fleet.queue_answer import horizon_answer, steady_answers
+from aicjax.fleet.service import ServiceLaw, moments, service_law
+
+KEY = jax.random.key(0)
+LAW = ServiceLaw(jnp.array([1.0, 3.0]), jnp.array([0.1, 0.2]), jnp.array([0.75, 0.25]))
+UNIT = ServiceLaw(jnp.ones(1), jnp.full(1, 0.05), jnp.ones(1))
+
+
+@functools.cache
+def _queues() -> QueueSample:
+    """Three loads: light, heavier, the same with more servers."""
+    return simulate_queues(KEY, LAW, np.array([2.0, 5.0, 5.0]), np.array([8, 8, 40]), requests=3000, seeds=3)
+
+
+def test_axes_and_utilization():
+    sample = _queues()
+    assert sample.wait_s.shape == sample.prefill_s.shape == sample.ttft_s.shape == (3, 3, 3000)
+    np.testing.assert_allclose(sample.utilization, [2 * 1.5 / 8, 5 * 1.5 / 8, 5 * 1.5 / 40], rtol=1e-6)
+    np.testing.assert_allclose(sample.ttft_s, sample.wait_s + sample.prefill_s)
+
+
+def test_loads_of_a_seed_share_their_random_numbers_and_seeds_do_not():
+    sample = _queues()
+    np.testing.assert_array_equal(sample.prefill_s[0], sample.prefill_s[2])
+    assert np.all(sample.wait_s[1] >= sample.wait_s[0] - 1e-4), "more requests, none waits less"
+    assert np.all(sample.wait_s[2] <= sample.wait_s[1] + 1e-4), "more servers, none waits longer"
+    assert np.mean(sample.prefill_s[0, 0] != sample.prefill_s[0, 1]) > 0.2
+
+
+def test_a_load_is_the_same_alone_and_in_a_batch():
+    alone = simulate_queues(KEY, LAW, 5.0, np.array([8]), requests=3000, seeds=3)
+    np.testing.assert_array_equal(alone.wait_s[0], _queues().wait_s[1])
+
+
+def test_each_load_may_have_a_law_of_its_own():
+    faster = ServiceLaw(LAW.service_s / 2, LAW.prefill_s, LAW.weight)
+    both = ServiceLaw(*(jnp.stack(leaves) for leaves in zip(LAW, faster, strict=True)))
+    sample = simulate_queues(KEY, both, 5.0, 8, requests=3000, seeds=3)
+    np.testing.assert_array_equal(sample.wait_s[0], _queues().wait_s[1])
+    assert sample.wait_s[1].mean() < sample.wait_s[0].mean()
+    np.testing.assert_allclose(sample.utilization, [5 * 1.5 / 8, 5 * 0.75 / 8], rtol=1e-6)
+
+
+def test_draws_follow_the_law_of_service():
+    prefill = _queues().prefill_s
+    assert set(np.unique(prefill)) == set(np.asarray(LAW.prefill_s))
+    assert np.mean(prefill == float(LAW.prefill_s[1])) == pytest.approx(0.25, abs=0.02)
+
+
+def test_bursty_arrivals_wait_longer():
+    smooth, burst = (
+        simulate_queues(KEY, UNIT, 6.0, np.array([8]), requests=3000, seeds=3, arrivals=kind).wait_s.mean()
+        for kind in (unit_poisson, _in_fours)
+    )
+    assert burst > 2 * smooth
+
+
+def _in_fours(key, n):
+    """Four at once, the groups at random."""
+    return jnp.where(jnp.arange(n) % 4 == 0, 4.0 * jax.random.exponential(key, (n,)), 0.0)
+
+
+def test_a_settled_start_needs_no_time_to_fill():
+    rate, servers = 180.0, np.array([300])  # 270 busy in the mean, after some service times of 1.5 s
+    empty, settled = (
+        simulate_queues(KEY, LAW, rate, servers, requests=1500, seeds=400, settled=start).wait_s[0] > 0
+        for start in (False, True)
+    )
+    assert empty[:, :300].mean() == 0.0
+    early, late = settled[:, :300].mean(), settled[:, -300:].mean()
+    assert early == pytest.approx(late, abs=0.03), "a little less: the start knows no queue"
+    assert early > 0.02
+
+
+def test_a_pool_has_the_slots_and_the_service_of_its_replicas():
+    profile, lengths = preset("a100"), from_pairs(np.array([512, 4000]), np.array([64, 200]))
+    pool = simulate_pool(KEY, lengths, profile, 8192, 30.0, np.array([3]), requests=3000, seeds=3)
+    law = service_law(profile, lengths, 8192)
+    servers = 3 * int(slots(profile, 8192))
+    queue = simulate_queues(KEY, law, 30.0, np.array([servers]), requests=3000, seeds=3)
+    np.testing.assert_array_equal(pool.ttft_s, queue.ttft_s)
+    assert pool.utilization[0] == pytest.approx(30.0 * float(moments(law)[0]) / servers, rel=1e-5)
+
+
+def test_overload_is_a_verdict_and_not_a_percentile():
+    sample = simulate_queues(KEY, UNIT, np.array([6.0, 8.0, 10.0]), 8, requests=4000, seeds=5)
+    calm, full, over = steady_answers(sample, 0.99, 1.0)
+    assert calm.stable
+    assert calm.ttft_s is not None
+    assert calm.within_limit is not None
+    assert calm.ttft_s.low <= calm.ttft_s.value <= calm.ttft_s.high
+    for answer, utilization in ((full, 1.0), (over, 1.25)):
+        assert not answer.stable
+        assert answer.utilization == pytest.approx(utilization)
+        assert answer.ttft_s is None
+        assert answer.within_limit is None
+
+
+def test_over_a_stated_horizon_overload_has_a_percentile_that_grows_with_it():
+    short, long = (
+        horizon_answer(KEY, UNIT, 10.0, 8, horizon_s, quantile=0.99, limit_s=1.0) for horizon_s in (100.0, 400.0)
+    )
+    for answer, horizon_s in ((short, 100.0), (long, 400.0)):
+        assert not answer.stable
+        assert answer.horizon_s == horizon_s
+        assert answer.ttft_s is not None
+        fluid_s = horizon_s * (10.0 / 8.0 - 1.0)  # backlog at the end over the rate at which it is served
+        assert float(answer.ttft_s.value) == pytest.approx(fluid_s, rel=0.25)
+        assert np.isfinite(answer.ttft_s).all()
+    assert long.ttft_s is not None
+    assert short.ttft_s is not None
+    assert long.ttft_s.low > short.ttft_s.high
+
+
+def test_a_horizon_without_requests_is_refused():
+    with pytest.raises(InputError, match=r"`horizon_s` must be 0\.1 or more"):
+        horizon_answer(KEY, UNIT, 10.0, 8, 0.01, quantile=0.99, limit_s=1.0)
