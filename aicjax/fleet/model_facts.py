@@ -21,7 +21,11 @@ _OTHER_LAYERS = (
     "linear_attn_config",
     "block_configs",
     "mamba_num_heads",
-)
+    "compress_ratios",
+    "global_head_dim",
+    "swa_head_dim",
+    "attention_other_setting",
+)  # keys of layers that are not attention, compress their context, or are not all alike
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model in numbers; every layer attends to its whole context.
+    """A model in numbers; every layer attends to its whole context, also where the model limits it to a window.
 
     Attributes:
         name: What it is called.
@@ -126,7 +130,7 @@ def published_model(name_or_dir: str | Path) -> ModelFacts:
     Raises:
         InputError: No such model.
         DataError: A key is missing.
-        UnsupportedModel: Some of its layers are not attention.
+        UnsupportedModel: Its layers are not all attention of one kind.
     """
     path, name = config_file(name_or_dir)
     return facts_of_config(read_config(path)[0], name=name, source=str(path))
@@ -144,20 +148,22 @@ def facts_of_config(config: Mapping[str, Any], *, name: str, source: str = "conf
     fields = ConfigFields(source, str((config.get("architectures") or [None])[0]), config, text, 0)
     kinds = text.get("layer_types") or ()
     if any(text.get(key) for key in _OTHER_LAYERS) or any("linear" in str(kind) for kind in kinds):
-        raise UnsupportedModel(f"{source}: some layers of {name} are not attention; its profile comes from the engine.")
+        raise UnsupportedModel(f"{source}: layers of {name} are not all alike; its profile comes from the engine.")
     layers, hidden, experts = fields.required("num_hidden_layers"), fields.required("hidden_size"), fields.experts
     expert_ffn = fields.first("moe_intermediate_size", "intermediate_size")
     shared = fields.first("n_shared_experts", "num_shared_experts")
+    beside_dense = fields.first("intermediate_size_mlp")  # of models whose expert layers all have one shared expert
     shared_ffn = fields.first_nonzero("shared_expert_intermediate_size") or shared * expert_ffn
+    every = fields.first_nonzero("interleave_moe_layer_step") or 1
     tied = fields.first("tie_word_embeddings", default=config.get("tie_word_embeddings", False))
     return ModelFacts(
         name=name,
         layers=layers,
-        expert_layers=max(layers - fields.first("first_k_dense_replace"), 0) if experts else 0,
+        expert_layers=max(layers - fields.first("first_k_dense_replace"), 0) // every if experts else 0,
         hidden=hidden,
         attention=_latent_attention(fields) if fields.first("kv_lora_rank") else _head_attention(fields),
-        ffn=fields.first("intermediate_size"),
-        shared_ffn=shared_ffn if experts else 0,
+        ffn=beside_dense or fields.first("intermediate_size"),
+        shared_ffn=(expert_ffn if beside_dense else shared_ffn) if experts else 0,
         expert_ffn=expert_ffn if experts else 0,
         experts=experts,
         topk=fields.topk if experts else 0,

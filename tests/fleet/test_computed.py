@@ -27,7 +27,14 @@ def _profile(key: str, model: str, serving: Serving, rules: Rules | None = None)
 
 @pytest.mark.parametrize(
     ("model", "billions", "active"),
-    [(LLAMA, 70.55, 69.5), (DEEPSEEK, 670.9, 36.5), (QWEN, 235.0, 21.5), ("openai/gpt-oss-120b", 116.8, 5.1)],
+    [
+        (LLAMA, 70.55, 69.5),
+        (DEEPSEEK, 670.9, 36.5),
+        (QWEN, 235.0, 21.5),
+        ("openai/gpt-oss-120b", 116.8, 5.1),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 400.6, 16.2),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", 107.7, 16.2),
+    ],
 )
 def test_sizes_are_those_of_the_published_models(model: str, billions: float, active: float):
     facts = published_model(model)
@@ -74,8 +81,9 @@ def test_a_deepseek_config_has_experts():
 def test_configs_that_cannot_be_sized_are_refused():
     with pytest.raises(DataError, match="hidden_size"):
         facts_of_config({"num_hidden_layers": 4}, name="odd")
-    with pytest.raises(UnsupportedModel, match="not attention"):
-        published_model("nvidia/Nemotron-H-56B-Base-8K")
+    for name in ("nvidia/Nemotron-H-56B-Base-8K", "Qwen/Qwen3.5-27B", "deepseek-ai/DeepSeek-V4-Pro"):
+        with pytest.raises(UnsupportedModel, match="not all alike"):
+            published_model(name)
 
 
 def test_room_is_that_of_one_gpu():
