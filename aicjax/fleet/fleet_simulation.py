@@ -2,6 +2,7 @@
 """Simulated fleets: pools of replicas by their profiles, and policies side by side on the same requests and draws."""
 
 import functools
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from aicjax.fleet.cores import over_cores
 from aicjax.fleet.fleet_queue import FleetRun, fleet_run
 from aicjax.fleet.fleet_start import Stream, slot_times, with_start
 from aicjax.fleet.fleet_state import Times, replicas_of
@@ -18,6 +20,7 @@ from aicjax.fleet.routing import LEAST_LOADED, Balance, Requests, Route, shortes
 from aicjax.fleet.rules import SANE, Rules
 
 START_BLOCK = 256  # requests under way are padded to a multiple, so that few shapes are compiled
+MOST_LANES = 64  # runs in one program: more gain little speed
 
 
 class Deployment(NamedTuple):
@@ -43,7 +46,7 @@ class Deployment(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Simulated requests in order of arrival, along leading axes for policies and seeds.
+    """Simulated requests in order of arrival, along leading axes for policies and seeds; numpy arrays.
 
     Attributes:
         run: What became of them.
@@ -73,7 +76,7 @@ def compare_policies(
 
     Args:
         gaps_s: Time before each arrival [s].
-        requests: The requests [seed n].
+        requests: The requests, every field [seed n].
         routes: By name of the policy, routes [seed n].
         deployment: The pools.
         draws: Uniform draws for load balance.
@@ -84,27 +87,41 @@ def compare_policies(
         rules: `spill_by_requests` and `any_context` route, and service times are, as in the fleet reference.
     """
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *routes.values())
-    most_slots = max(int(np.max(deployment.slots())), 1)
-    width = max(int(np.sum(deployment.replicas)), 1)
-    limit = gaps_s.shape[-1] if queue_limit is None else queue_limit
+    seeds, n = gaps_s.shape
     under_way = 0
     if start_key is not None:
-        offered = int(np.max(_offered(gaps_s, requests, stacked, deployment, rules)))
-        most = min(offered + 1, int(np.sum(deployment.pool_slots())))
+        offered = float(np.max(_offered(gaps_s, requests, stacked, deployment, rules)))
+        most = int(min(offered + 1.0, float(np.sum(deployment.pool_slots()))))
         under_way = -(-most // START_BLOCK) * START_BLOCK
     key = jax.random.key(0) if start_key is None else start_key
-    start_draws = jax.random.uniform(key, (gaps_s.shape[0], under_way, 2))
-    return _runs(gaps_s, requests, stacked, deployment, draws, start_draws, balance, limit, most_slots, width, rules)
+    start_draws = jax.random.uniform(key, (seeds, under_way, 2))
+    run = functools.partial(
+        _runs,
+        (gaps_s, requests, stacked, draws, start_draws),
+        deployment,
+        balance,
+        n if queue_limit is None else queue_limit,
+        slots_width=max(int(np.max(deployment.slots())), 1),
+        width=max(int(np.sum(deployment.replicas)), 1),
+        rules=rules,
+    )
+    policy, seed = (axis.ravel() for axis in np.indices((len(routes), seeds), np.int32))
+    lanes = min(-(-policy.size // (os.cpu_count() or 1)), MOST_LANES)
+    runs = over_cores(run, (policy, seed), lanes)
+    return jax.tree.map(lambda values: values.reshape(len(routes), seeds, *values.shape[1:]), runs)
 
 
 @functools.partial(jax.jit, static_argnames=("slots_width", "width", "rules"))
-def _runs(
-    gaps_s, requests, routes, deployment, draws, start_draws, balance, queue_limit, slots_width, width, rules
-) -> Runs:
+def _runs(given, deployment, balance, queue_limit, policies, seeds, *, slots_width, width, rules) -> Runs:
+    """The runs of pairs of a policy and a seed."""
+    all_gaps_s, all_requests, all_routes, all_draws, all_start_draws = given
     replicas = replicas_of(deployment.replicas, deployment.slots(), width)
-    first = start_draws.shape[1]
+    first = all_start_draws.shape[1]
 
-    def one(gaps_s, requests, route, draws, start_draws):
+    def one(policy, seed):
+        of_seed = (all_gaps_s, all_requests, all_draws, all_start_draws)
+        gaps_s, requests, draws, start_draws = jax.tree.map(lambda values: values[seed], of_seed)
+        route = jax.tree.map(lambda values: values[policy, seed], all_routes)
         tokens = pool_contexts(requests, route, deployment)
         times = pool_times(requests, route, tokens, deployment, rules)
         stream = with_start(Stream(gaps_s, route, times, draws), deployment.pool_slots(), start_draws)
@@ -120,9 +137,7 @@ def _runs(
         before, run = (FleetRun(*(values[cut] for values in whole)) for cut in (slice(first), slice(first, None)))
         return Runs(run, ttft_s(run, requests, route, tokens, deployment), before)
 
-    over_seeds = jax.vmap(one, in_axes=(0, 0, 0, 0, 0))
-    over_policies = jax.vmap(over_seeds, in_axes=(None, None, 0, None, None))
-    return over_policies(gaps_s, requests, routes, draws, start_draws)
+    return jax.vmap(one)(policies, seeds)
 
 
 @functools.partial(jax.jit, static_argnames=("rules",))
@@ -131,7 +146,8 @@ def _offered(gaps_s, requests, routes, deployment, rules) -> Float[Array, "polic
 
     def one(gaps_s, requests, route):
         times = pool_times(requests, route, pool_contexts(requests, route, deployment), deployment, rules)
-        return jnp.sum(slot_times(route, times)) / jnp.sum(gaps_s)
+        time_s = jnp.sum(gaps_s)
+        return jnp.where(time_s > 0.0, jnp.sum(slot_times(route, times)) / jnp.where(time_s > 0.0, time_s, 1.0), 0.0)
 
     return jax.vmap(jax.vmap(one, in_axes=(0, 0, 0)), in_axes=(None, None, 0))(gaps_s, requests, routes)
 
