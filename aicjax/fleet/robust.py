@@ -96,13 +96,30 @@ def robust_sizing(
         compression: Rules of compression.
     """
     points, weights = joined(laws)
-    mixed = jnp.asarray(mixtures @ weights, float)
+    shares = jnp.asarray(mixtures, float)
+    sizing = _sized(
+        profiles, points, shares @ jnp.asarray(weights, float), thresholds, max_tokens, demand, target, compression
+    )
+    replicas = sizing.load.replicas.max(axis=0)
+    worst = shares[sizing.load.replicas.argmax(axis=0)]
+    return RobustSizing(replicas, worst, jnp.sum(replicas * profiles.price_per_hour), sizing)
+
+
+@jax.jit
+def _sized(
+    profiles: Profile,
+    points: Lengths,
+    weights: Float[Array, "mixture point"],
+    thresholds: Float[Array, " pool_but_last"],
+    max_tokens: FloatScalar,
+    demand: Demand,
+    target: Target,
+    compression: Compression,
+) -> Sizing:
+    """What each mixture needs by itself [mixture]."""
 
     def one(weight: Float[Array, " point"]) -> Sizing:
         pools = split(profiles, points._replace(weight=weight), thresholds, max_tokens, compression)
         return sized(pools, demand, target)
 
-    sizing = jax.vmap(one)(mixed)
-    replicas = sizing.load.replicas.max(axis=0)
-    worst = jnp.asarray(mixtures, float)[sizing.load.replicas.argmax(axis=0)]
-    return RobustSizing(replicas, worst, jnp.sum(replicas * profiles.price_per_hour), sizing)
+    return jax.vmap(one)(weights)

@@ -15,11 +15,13 @@ from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.sizing import Demand, Sizing, cheapest, sized, stated, thinned
 from aicjax.fleet.two_pool import gamma_sweep
+from tests.compiles import counted
 
 LENGTHS = from_pairs([100, 400, 800, 1500, 1700, 2600, 3500, 5000], [20, 100, 100, 300, 300, 300, 100, 900])
 PROFILES = stacked([preset("a100"), preset("h100")])
 COMPRESSION = Compression(1.5, 0.75, 0.003)
 TARGET = Target(0.5)
+_sized, _stated = jax.jit(sized), jax.jit(stated)
 
 
 def _pools(gamma: float = 1.5) -> Pool:
@@ -36,31 +38,31 @@ def _plain() -> Profile:
 
 def test_replicas_are_the_least_that_meet_the_limit():
     pools, demand = _pools(), Demand(300.0)
-    found = sized(pools, demand, TARGET)
+    found = _sized(pools, demand, TARGET)
     assert bool(found.met)
     for pool in range(2):
         fewer = found.load.replicas.at[pool].add(-1.0)
-        load = stated(pools, fewer, demand, TARGET).load
+        load = _stated(pools, fewer, demand, TARGET).load
         assert load.verdict[pool] != Verdict.MET or load.utilization[pool] > TARGET.rho_max
 
 
 def test_cost_is_that_of_the_replicas_of_each_profile():
-    found = sized(_pools(), Demand(300.0), TARGET)
+    found = _sized(_pools(), Demand(300.0), TARGET)
     prices = [preset("a100").price_per_hour, preset("h100").price_per_hour]
     assert float(found.usd_per_hour) == pytest.approx(float(np.dot(found.load.replicas, prices)))
 
 
 def test_pool_without_requests_has_no_replicas():
     pools = split(PROFILES, constant(100.0, 20.0), jnp.asarray([2000.0]), 8000.0, COMPRESSION)
-    found = sized(pools, Demand(300.0), TARGET)
+    found = _sized(pools, Demand(300.0), TARGET)
     assert float(found.load.replicas[1]) == 0
     assert bool(found.met)
     assert np.isfinite(np.asarray(jax.tree.leaves(found.load))).all()
 
 
 def test_more_is_bought_where_replicas_fail():
-    bought = sized(_pools(), Demand(300.0, availability=0.9), TARGET).load.replicas
-    needed = sized(_pools(), Demand(300.0), TARGET).load.replicas
+    bought = _sized(_pools(), Demand(300.0, availability=0.9), TARGET).load.replicas
+    needed = _sized(_pools(), Demand(300.0), TARGET).load.replicas
     np.testing.assert_allclose(bought, np.ceil(np.asarray(needed) / 0.9))
 
 
@@ -68,8 +70,8 @@ def test_replicas_do_not_speed_up_one_request():
     """A prompt that takes longer than the limit misses it with any count: the count is not raised."""
     slow = dataclasses.replace(_plain(), base_s=0.9, per_sequence_s=0.0)
     pool = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], only_pool(slow, constant(500.0, 10.0), 1024.0))
-    tight = sized(pool, Demand(1.0), Target(0.5))
-    loose = sized(pool, Demand(1.0), Target(5.0))
+    tight = _sized(pool, Demand(1.0), Target(0.5))
+    loose = _sized(pool, Demand(1.0), Target(5.0))
     assert int(tight.load.verdict[0]) == Verdict.PREFILL_TOO_SLOW
     assert float(tight.load.replicas[0]) <= float(loose.load.replicas[0]) + 1
     assert int(loose.load.verdict[0]) == Verdict.MET
@@ -78,10 +80,10 @@ def test_replicas_do_not_speed_up_one_request():
 def test_limit_holds_for_the_first_token_not_only_for_the_wait():
     """The fleet reference sizes on the wait and then reports a TTFT that may miss the limit."""
     pool = _single(constant(20000.0, 100.0), 65536.0)
-    load = sized(pool, Demand(5.0), Target(30.0)).load
+    load = _sized(pool, Demand(5.0), Target(30.0)).load
     prefill_s = float(load.ttft_s[0] - load.wait_s[0])
     assert prefill_s > 0.1
-    missed = sized(pool, Demand(5.0), Target(prefill_s * 0.9)).load
+    missed = _sized(pool, Demand(5.0), Target(prefill_s * 0.9)).load
     assert float(missed.wait_s[0]) < prefill_s * 0.9
     assert int(missed.verdict[0]) == Verdict.PREFILL_TOO_SLOW
 
@@ -97,15 +99,17 @@ def test_a_share_of_bursty_arrivals_is_less_bursty():
 
 def test_sweep_is_each_reach_by_itself():
     gammas = jnp.asarray([1.0, 1.3, 2.0])
-    sweep = gamma_sweep(PROFILES, LENGTHS, jnp.asarray([2000.0]), 8000.0, gammas, Demand(300.0), TARGET, COMPRESSION)
+    sweep = jax.jit(gamma_sweep)(
+        PROFILES, LENGTHS, jnp.asarray([2000.0]), 8000.0, gammas, Demand(300.0), TARGET, COMPRESSION
+    )
     for row, gamma in enumerate(gammas.tolist()):
-        alone = sized(_pools(gamma), Demand(300.0), TARGET)
+        alone = _sized(_pools(gamma), Demand(300.0), TARGET)
         for swept, one in zip(jax.tree.leaves(sweep), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(swept[row], one, rtol=1e-5)
 
 
 def test_cheapest_meets_its_limits_where_one_does():
-    base = sized(_pools(), Demand(300.0), TARGET)
+    base = _sized(_pools(), Demand(300.0), TARGET)
     verdict = jnp.asarray([[2, 0], [0, 0], [0, 0]])
     many = Sizing(
         load=jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), base.load)._replace(verdict=verdict),
@@ -127,6 +131,6 @@ def test_new_numbers_do_not_compile_anew():
         )
 
     run(200.0, 0.5)
-    traced = sweep._cache_size()
-    run(300.0, 0.2)
-    assert sweep._cache_size() == traced
+    with counted() as counts:
+        run(300.0, 0.2)
+    assert counts.compiled == 0
