@@ -18,7 +18,7 @@ from aicjax.fleet.waiting import WaitLaw, survival, wait_law, wait_quantile_s
 
 DEFAULT_RHO_MAX = 0.85
 HOURS_PER_DAY = 24.0
-MOST_REPLICAS = 1 << 20
+MOST_REPLICAS = 1 << 20  # that are looked at; float32 counts to 1 << 24
 
 
 class Verdict(enum.IntEnum):
@@ -162,8 +162,8 @@ def least_replicas(
             wait = wait_law(count * room, rate_per_s, spread, arrival_cv2)
             return hopeless | (wait.stable & _meets(wait, service, target))
 
-        floor = jnp.maximum(jnp.ceil(rate_per_s * spread.mean_s / room / target.rho_max), 1.0)
-        count = least_count(meets, floor, floor + MOST_REPLICAS)
+        by_rho = jnp.ceil(rate_per_s * spread.mean_s / room / target.rho_max)
+        count = least_count(meets, jnp.clip(by_rho, 1.0, MOST_REPLICAS), jnp.asarray(MOST_REPLICAS, by_rho.dtype))
     found = pool_load(count, slots, rate_per_s, service, target, arrival_cv2, rules=rules)
     missed = (found.verdict != Verdict.MET) & (found.verdict != Verdict.NO_SLOTS)
     verdict = jnp.where(missed & ~hopeless, Verdict.COUNT_TOO_LARGE, found.verdict)
