@@ -22,7 +22,7 @@ Number = float | np.ndarray | Array
 
 
 class Profile(eqx.Module):
-    """What one replica (a GPU, or GPUs that work as one) does with its requests.
+    """What one replica (a GPU, or GPUs that work as one) does with its requests; numbers or arrays with common axes.
 
     Attributes:
         base_s: Time of an iteration without requests.
