@@ -121,8 +121,9 @@ def test_steps_do_not_fall_and_rise_over_a_factor_of_eight(run: EngineRun, place
 
 def test_ranks_share_the_requests_of_a_worker(derived: str, run: EngineRun):
     """Pipeline stages hold a batch each: the step goes through both, and the worker has room for two batches."""
+    two_stages: dict[str, Any] = DEPLOYMENT | {"tp": 1, "pp": 2}
     staged = engine_run(
-        EngineReplica(**(DEPLOYMENT | {"tp": 1, "pp": 2}), constants=derived),
+        EngineReplica(**two_stages, constants=derived),
         mean_tokens=ISL + OSL,
         max_tokens=8192,
         step_tokens=CHUNK + BATCH,
