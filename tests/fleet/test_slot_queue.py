@@ -133,6 +133,17 @@ def test_float32_keeps_its_precision_after_a_million_requests():
     assert np.abs(single - double).max() < 1e-5 * double.max()
 
 
+def test_a_request_that_stays_for_days_does_not_blur_the_times_of_others():
+    rng = np.random.default_rng(6)
+    gaps = rng.exponential(1.0, 50_000).astype(np.float32)
+    service = rng.exponential(0.8, gaps.shape).astype(np.float32)
+    service[0] = 1e6  # float32 knows such times to a sixteenth of a second
+    single = np.asarray(_compiled(8)(gaps, service, 2))
+    double = _waits(gaps.astype(float), service.astype(float), 2, 8)
+    assert double.max() > 10.0
+    assert np.abs(single - double).max() < 1e-3
+
+
 def test_derivative_of_the_mean_wait_is_that_of_differences():
     rng = np.random.default_rng(4)
     gaps, service = rng.exponential(1.0 / 80.0, (1, 200)), rng.exponential(1.0, (1, 200))
