@@ -105,7 +105,7 @@ def test_sweep_is_each_reach_by_itself():
     for row, gamma in enumerate(gammas.tolist()):
         alone = _sized(_pools(gamma), Demand(300.0), TARGET)
         for swept, one in zip(jax.tree.leaves(sweep), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(swept[row], one, rtol=1e-5)
+            np.testing.assert_allclose(swept[row], one, rtol=1e-5, atol=1e-12)
 
 
 def test_cheapest_meets_its_limits_where_one_does():
