@@ -103,7 +103,14 @@ def _run(
     request: SimulateRequest | RoutersRequest, deployment: Deployment, traffic: Traffic, routers: Sequence[str]
 ) -> tuple[Runs, tuple[FleetSummary, ...]]:
     routes = {router: route_of(router, request.fleet, deployment, traffic) for router in routers}
-    runs = compare_policies(traffic.gaps_s, traffic.requests, routes, deployment, traffic.balance_draws)
+    runs = compare_policies(
+        traffic.gaps_s,
+        traffic.requests,
+        routes,
+        deployment,
+        traffic.balance_draws,
+        start_key=traffic.start_key,
+    )
     percentiles = (MEDIAN, request.percentile)
     gaps_s = np.asarray(traffic.gaps_s)
     return runs, summaries(runs, gaps_s, deployment, request.ttft_ms / MS_PER_S, percentiles)

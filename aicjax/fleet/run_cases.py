@@ -31,6 +31,7 @@ class Traffic(NamedTuple):
         requests: Their lengths [run request].
         models, categories: Texts that a trace has, or None.
         route_draws, balance_draws: Uniform draws [run request], [run request 2].
+        start_key: Random key of the requests under way when a run begins.
     """
 
     gaps_s: Float[Array, "run request"]
@@ -39,6 +40,7 @@ class Traffic(NamedTuple):
     categories: np.ndarray | None
     route_draws: Float[Array, "run request"]
     balance_draws: Float[Array, "run request two"]
+    start_key: Array
 
 
 def deployment_of(fleet: FleetSpec) -> tuple[Deployment, list[Profile]]:
@@ -60,7 +62,7 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
     Raises:
         InputError: A trace that is too short for the runs.
     """
-    gap_key, length_key, fit_key, route_key, balance_key = jax.random.split(jax.random.key(request.seed), 5)
+    gap_key, length_key, fit_key, route_key, balance_key, start_key = jax.random.split(jax.random.key(request.seed), 6)
     if request.trace is None:
         shape = (request.seeds, request.run_length(_most_in_service(request, deployment)))
         models = categories = None
@@ -88,6 +90,7 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         categories,
         route_draws=jax.random.uniform(route_key, shape),
         balance_draws=jax.random.uniform(balance_key, (*shape, 2)),
+        start_key=start_key,
     )
 
 
@@ -98,7 +101,7 @@ def _most_in_service(request: SimulateRequest | RoutersRequest, deployment: Depl
         law, _ = lengths.within(law_of(request), 0.0, max_tokens)
         return moments(service_law(profile, law, max_tokens))[0]
 
-    each = jax.vmap(mean_s)(deployment.profiles, deployment.max_tokens)
+    each = jax.vmap(mean_s)(deployment.profiles, deployment.max_tokens.astype(float))
     each = jnp.where(jnp.isfinite(each), each, 0.0)
     return load_of(request)[0] * float(jnp.max(each))
 
