@@ -79,12 +79,13 @@ def run(arguments: Sequence[str]) -> int:
     arguments = list(arguments[1:] if arguments[:1] == ["cli"] else arguments)
     debug = "--debug" in arguments
     arguments = options.joined([argument for argument in arguments if argument != "--debug"])
-    if arguments[:1] == ["fleet"]:
-        arguments = fleet_options.joined(arguments)
     device.prepare()
     try:
-        arguments = refusals.without_effect(arguments)
-        refusals.check(arguments)
+        if arguments[:1] == ["fleet"]:
+            arguments = fleet_options.joined(arguments)
+        else:
+            arguments = refusals.without_effect(arguments)
+            refusals.check(arguments)
         code = typer.main.get_command(app).main(arguments, prog_name="aicjax", standalone_mode=False)
     except (AicjaxError, typer.TyperException) as error:
         return _fail(error, error.exit_code, debug)

@@ -8,7 +8,7 @@ from typing import Any
 from aicjax._results import InputError
 
 _OF_POOLS = ("replicas", "n_s", "n_l", "replica", "replica_long", "thresholds", "max_tokens", "gamma", "router")
-NAMES = ("short", "long")  # of two pools
+NAMES = {1: ("all",), 2: ("short", "long")}  # of one pool and of two
 _MAX_TOKENS = 65536
 _OF_FILE = {"id": "name", "gpu": "replica", "n_gpus": "replicas", "max_ctx": "max_tokens"}  # in files of vllm-sr-sim
 
@@ -38,7 +38,7 @@ def _from_flags(stated: dict[str, Any]) -> dict[str, Any]:
     kinds = [stated.get("replica", "a100")] * len(counts)
     if len(counts) > 1:
         kinds[-1] = stated.get("replica_long", kinds[-1])
-    names = NAMES if len(counts) == 2 else [f"pool{number}" for number in range(1, len(counts) + 1)]
+    names = NAMES.get(len(counts)) or [f"pool{number}" for number in range(1, len(counts) + 1)]
     pools = [
         {"name": name, "replica": kind, "replicas": count, "max_tokens": bound}
         for name, kind, count, bound in zip(names, kinds, counts, bounds, strict=True)

@@ -51,7 +51,7 @@ def law_of(workload: WorkloadFields) -> Lengths:
         DataError: The file breaks its rules.
     """
     if workload.isl is not None and workload.osl is not None:
-        return lengths.constant(workload.isl, workload.osl)
+        return lengths.constant(float(workload.isl), float(workload.osl))
     if workload.workload is None:
         return trace_of(workload).lengths()
     data = load_lengths(workload.workload)
