@@ -75,8 +75,9 @@ def closed_wait_law(
     probability = jnp.sum(jnp.where(waits, share, 0.0))
     tiny = jnp.finfo(share.dtype).tiny
     exponent = jnp.log(jnp.maximum(probability, tiny)) - jnp.log(jnp.maximum(later, tiny))
-    steps = jnp.arange(1, WAIT_KNOTS + 1, dtype=share.dtype) * jnp.finfo(share.dtype).eps
-    exponent = jax.lax.cummax(jnp.maximum(exponent, 0.0)) + steps  # ascends where nothing is left
+    rounding = 4.0 * jnp.finfo(share.dtype).eps * jnp.arange(1, WAIT_KNOTS + 1, dtype=share.dtype)
+    exponent = jax.lax.cummax(jnp.maximum(exponent, 0.0))
+    exponent = exponent + (1.0 + exponent) * rounding  # ascends where nothing is left
     return WaitLaw(probability, jnp.append(0.0, knots * gap_s), jnp.append(0.0, exponent))
 
 

@@ -114,14 +114,15 @@ def test_replicas_that_fail_are_bought_on_top():
 def test_many_pools_at_once_equal_one_by_one():
     service = pool("lmsys")
     rates = jnp.asarray([0.5, 7.0, 80.0, 900.0])
-    found = jax.vmap(lambda rate: least_replicas(SLOTS, rate, service, target(0.2)))(rates)
+    many = jax.jit(jax.vmap(least_replicas, in_axes=(None, 0, None, None)))
+    found = many(SLOTS, rates, service, target(0.2))
     one_by_one = [float(least(SLOTS, rate, service, target(0.2)).replicas) for rate in rates]
     assert found.replicas.tolist() == one_by_one
 
 
 def test_real_counts_have_gradients():
     service = pool("azure")
-    slope = jax.grad(lambda n: pool_load(n, SLOTS, 60.0, service, target(1.0)).ttft_s)(15.5)
+    slope = jax.jit(jax.grad(lambda n: pool_load(n, SLOTS, 60.0, service, target(1.0)).ttft_s))(15.5)
     step = 0.05
     up, down = (load(15.5 + x, SLOTS, 60.0, service, target(1.0)).ttft_s for x in (step, -step))
     assert float(slope) < 0.0

@@ -2,6 +2,7 @@
 """Closed loops of clients against the product form summed state by state."""
 
 import functools
+import math
 
 import jax
 import numpy as np
@@ -19,10 +20,11 @@ wait = jax.jit(functools.partial(closed_wait_law, width=WIDTH))
 
 def by_states(clients: int, think_s: float, mean_s: float, servers: int) -> tuple[float, float]:
     """Throughput and mean number in the system."""
-    weight = [1.0]
+    log_weight = [0.0]
     for k in range(1, clients + 1):
-        weight.append(weight[-1] * (clients - k + 1) * mean_s / (think_s * min(k, servers)))
-    share, k = np.array(weight) / np.sum(weight), np.arange(clients + 1)
+        log_weight.append(log_weight[-1] + math.log((clients - k + 1) * mean_s / (think_s * min(k, servers))))
+    weight = np.exp(np.array(log_weight) - max(log_weight))
+    share, k = weight / weight.sum(), np.arange(clients + 1)
     return float(share @ np.minimum(k, servers)) / mean_s, float(share @ k)
 
 
