@@ -67,7 +67,7 @@ def admission(times: StepTimes, limits: StepLimits, case: Case, replica: Replica
     slots, load, part = replica.slots, case.load, replica.part
     width = slots.phase.shape[0]
     running = runs(slots)
-    used = jnp.sum(jnp.where(running, blocks(limits, slots.tokens, slots.left), 0))
+    used = jnp.sum(jnp.where(running, blocks(limits, slots.tokens, slots.left), 0), dtype=jnp.int32)
     over = may & (used > limits.kv_blocks)
     newest = jnp.max(jnp.where(running, slots.request, -1))
 
@@ -75,7 +75,7 @@ def admission(times: StepTimes, limits: StepLimits, case: Case, replica: Replica
     oldest = jnp.min(jnp.where(out, slots.request, NONE))
     back = replica.preempted > 0
     wanted = jnp.where(back, out & (slots.request == oldest), slots.phase == FREE)
-    place = jnp.min(jnp.where(wanted, jnp.arange(width), width))
+    place = jnp.min(jnp.where(wanted, jnp.arange(width, dtype=jnp.int32), width))
     held = jnp.minimum(place, width - 1)
     request, after_it = _queued(replica, 0), _queued(replica, 1)
     tokens = jnp.where(back, slots.tokens[held], load.isl[request])

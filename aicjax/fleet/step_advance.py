@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from aicjax.fleet.clock import Clock, later, since_s, where
 from aicjax.fleet.step_run import StepLimits
-from aicjax.fleet.step_state import DECODE, FREE, NONE, PROMPT, Case, Replica, blocks, clock_of, one, runs
+from aicjax.fleet.step_state import DECODE, FREE, NONE, PROMPT, Case, Replica, blocks, clock_of, runs
 from aicjax.fleet.step_times import DecodeLine, PromptPart, StepTimes, no_prompts
 
 CERTAIN = 1.0 - 1e-5  # share of the steps to a moment that are taken at once: rounding must not pass it
@@ -47,12 +47,12 @@ def advanced(
     decoding = slots.phase == DECODE
     prompts_alone = (part.tokens > 0) & ~jnp.asarray(limits.mixes)
     rows = jnp.where(prompts_alone, 0, replica.running - part.prompts)
-    context = jnp.where(prompts_alone, 0, jnp.sum(jnp.where(decoding, slots.tokens, 0)))
+    context = jnp.where(prompts_alone, 0, jnp.sum(jnp.where(decoding, slots.tokens, 0), dtype=jnp.int32))
     line = times.line(rows, context, part)
     steps = _steps(limits, case, horizon, line, replica) if jumps else _first(limits, line, replica)
     count = jnp.where(goes, steps.number, 0)
 
-    filled_up = (slots.phase == PROMPT) & (jnp.arange(width) != replica.filling)
+    filled_up = (slots.phase == PROMPT) & (jnp.arange(width, dtype=jnp.int32) != replica.filling)
     moved = goes & (filled_up | (decoding & ~prompts_alone))
     moved_by = jnp.where(moved, count, 0)
     left = slots.left - moved_by
@@ -66,7 +66,7 @@ def advanced(
         ttft_s=jnp.where(moved & (slots.ttft_s < 0), age_s, slots.ttft_s),
         latency_s=jnp.where(ended, age_s, slots.latency_s),
     )
-    done, closed, late = jnp.sum(one(ended)), case.load.clients > 0, case.load.late
+    done, closed, late = jnp.sum(ended, dtype=jnp.int32), case.load.clients > 0, case.load.late
     running = replica.running - done
     replica = replica._replace(
         clock=clock,
@@ -122,7 +122,7 @@ def _steps(limits: StepLimits, case: Case, horizon: Clock, line: DecodeLine, rep
 def _held(limits: StepLimits, replica: Replica, steps: Array) -> Array:
     """KV blocks that the running requests hold in the step after so many."""
     slots = replica.slots
-    return jnp.sum(jnp.where(runs(slots), blocks(limits, slots.tokens + steps, slots.left - steps), 0))
+    return jnp.sum(jnp.where(runs(slots), blocks(limits, slots.tokens + steps, slots.left - steps), 0), dtype=jnp.int32)
 
 
 def _next_chunk(times: StepTimes, limits: StepLimits, replica: Replica, goes: Array) -> Replica:

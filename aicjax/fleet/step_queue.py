@@ -51,13 +51,19 @@ def simulate_steps(
     Raises:
         InputError: Limits under which nothing would run.
     """
-    limits = jax.tree.map(jnp.asarray, limits)
+    limits = jax.tree.map(_counts, limits)
     width = int(np.max(np.asarray(limits.slots))) if width is None else width
     requests = load.isl.shape[-1]
     places = min(requests, int(np.max(np.asarray(limits.queue_cap)))) if places is None else places
     _check(limits)
     horizon = jnp.asarray(NO_LIMIT if horizon_s is None else horizon_s, load.gaps_s.dtype)
     return _simulate(times, limits, load, horizon, width=width, places=places, jumps=jumps)
+
+
+def _counts(leaf: Any) -> Array:
+    """A limit as an array: 32 bits for whole numbers."""
+    leaf = jnp.asarray(leaf)
+    return leaf if leaf.dtype == bool else leaf.astype(jnp.int32)
 
 
 def _check(limits: StepLimits) -> None:
@@ -110,11 +116,11 @@ def _work(limits: StepLimits, load: StepLoad) -> tuple[Array, Array]:
     longest = load.isl + load.osl - 1
     refused = blocks(limits, longest, jnp.ones_like(longest)) > limits.kv_blocks
     refused |= load.isl + load.osl > limits.max_tokens
-    slots, count = limits.slots.astype(jnp.float32), float(load.isl.shape[0])
-    preempted = slots * (count + 1.0)
-    spare = (limits.step_tokens - limits.slots).astype(jnp.float32)
-    prompts = jnp.ceil(jnp.max(longest).astype(jnp.float32) / spare)
-    answers = jnp.sum(load.osl.astype(jnp.float32))
+    slots, count, real = limits.slots, float(load.isl.shape[0]), jnp.result_type(float)
+    preempted = slots.astype(real) * (count + 1.0)
+    spare = (limits.step_tokens - slots).astype(real)
+    prompts = jnp.ceil(jnp.max(longest).astype(real) / spare)
+    answers = jnp.sum(load.osl.astype(real))
     most = 1.0 + 2.0 * count + 2.0 * preempted + answers + (count + preempted) * prompts
     return refused, jnp.minimum(most, float(NO_LIMIT)).astype(jnp.int32)
 

@@ -162,7 +162,7 @@ def conserved(run: StepRun, load: StepLoad, limits: StepLimits) -> Conservation:
     known = (run.state >= 0) & (run.state <= max(RequestState))
     stated = (jnp.isfinite(run.latency_s) == done) & (jnp.isfinite(run.ttft_s) == started)
     output = jnp.where(done, run.output_tokens == load.osl, run.output_tokens < load.osl) & ~(turned_away & started)
-    prompts = jnp.sum(jnp.where(started, load.isl, 0), axis=-1)
+    prompts = jnp.sum(jnp.where(started, load.isl, 0), axis=-1, dtype=jnp.int32)
     once = ~(settled & (jnp.sum(run.preemptions, axis=-1) == 0)) | (run.prompt_tokens == prompts)
     ordered = ~done | ((run.ttft_s >= 0) & (run.latency_s >= run.ttft_s))
     return Conservation(

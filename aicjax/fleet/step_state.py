@@ -171,8 +171,8 @@ def blocks(limits: StepLimits, tokens: Array, left: Array) -> Int[Array, "..."]:
     Exact below 2^24 tokens: a quotient of such whole numbers is rounded to a whole one only if it is one.
     """
     most = tokens + jnp.where(jnp.asarray(limits.reserves), left - 1, 0)
-    size = jnp.asarray(limits.block_tokens)
-    return jnp.floor((most + size - 1).astype(jnp.float32) / size.astype(jnp.float32)).astype(jnp.int32)
+    size, real = jnp.asarray(limits.block_tokens), jnp.result_type(float)
+    return jnp.floor((most + size - 1).astype(real) / size.astype(real)).astype(jnp.int32)
 
 
 def one(happens: Array) -> Int[Array, "..."]:
@@ -210,8 +210,8 @@ def finished(replica: Replica, limits: StepLimits, load: StepLoad, most_iteratio
     """What became of the requests of one replica."""
     slots, totals = replica.slots, replica.totals
     records = recorded(replica.records, slots, jnp.zeros(slots.phase.shape, bool))
-    came = jnp.arange(load.isl.shape[0]) < replica.arrived
-    held = jnp.sum(jnp.where(runs(slots), blocks(limits, slots.tokens, slots.left), 0))
+    came = jnp.arange(load.isl.shape[0], dtype=jnp.int32) < replica.arrived
+    held = jnp.sum(jnp.where(runs(slots), blocks(limits, slots.tokens, slots.left), 0), dtype=jnp.int32)
     at = Clock(records.whole, records.part, jnp.zeros_like(records.part))
     return StepRun(
         state=records.state,
@@ -225,7 +225,7 @@ def finished(replica: Replica, limits: StepLimits, load: StepLoad, most_iteratio
         steps=totals.steps,
         prompt_tokens=totals.prompt_tokens,
         kv_peak_blocks=totals.kv_peak,
-        kv_held_blocks=held.astype(jnp.int32),
+        kv_held_blocks=held,
         iterations=totals.iterations,
         most_iterations=most_iterations,
     )

@@ -158,6 +158,6 @@ def profile_steps(profile: Profile) -> StepTimes:
 
 def _cell(knots: Float[Array, " knot"], x: Float[Array, ""]) -> tuple[Array, Float[Array, ""]]:
     """The interval of `knots` for a number, the last one for numbers beyond, and where in it the number lies."""
-    i = jnp.clip(jnp.sum(knots <= x) - 1, 0, knots.shape[0] - 2)
+    i = jnp.clip(jnp.sum(knots <= x, dtype=jnp.int32) - 1, 0, knots.shape[0] - 2)
     low, high = jax.lax.dynamic_slice(knots, (i,), (2,))
     return i, (x - low) / (high - low)

@@ -62,6 +62,20 @@ def test_equals_the_plain_simulation(cases, seed, overlaps, horizon_s, gap_s):
         assert holds.all(), name
 
 
+def test_float64_equals_the_plain_simulation_to_rounding():
+    rng = np.random.default_rng(13)
+    with jax.enable_x64(True):
+        times = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf.astype(float), tables(rng))
+        isl, osl = lengths(rng)
+        gaps_s = rng.exponential(0.02, isl.shape)
+        case = Limits(slots=4, kv_blocks=20, block_tokens=8, step_tokens=32)
+        cases = [(case, clients, clients > 0) for clients in (0, 1, 3, 10)]
+        run, _, _ = served(times, cases, isl, osl, gaps_s)
+    for fleet, expected in enumerate(plain(times, cases, isl, osl, gaps_s)):
+        latency_s = [request.end - request.arrival for request in expected.requests]
+        np.testing.assert_allclose(run.latency_s[fleet], latency_s, rtol=1e-13, atol=1e-13)
+
+
 @settings(max_examples=20)
 @given(fleets, st.integers(0, 10**6), st.sampled_from([1e6, 0.4]), st.sampled_from([0.0, 0.02, 0.2]))
 def test_steps_run_together_equal_steps_one_by_one(cases, seed, horizon_s, gap_s):
