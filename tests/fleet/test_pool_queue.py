@@ -18,7 +18,7 @@ from aicjax.fleet.service import ServiceLaw, moments, service_law
 
 KEY = jax.random.key(0)
 LAW = ServiceLaw(jnp.array([1.0, 3.0]), jnp.array([0.1, 0.2]), jnp.array([0.75, 0.25]))
-UNIT = ServiceLaw(jnp.ones(1), jnp.full(1, 0.05), jnp.ones(1))
+UNIT = ServiceLaw(jnp.ones(2), jnp.full(2, 0.05), jnp.full(2, 0.5))  # as many points as the other: one program
 
 
 @functools.cache
@@ -78,7 +78,7 @@ def _in_fours(key, n):
 def test_a_settled_start_needs_no_time_to_fill():
     rate, servers = 180.0, np.array([300])  # 270 busy in the mean, after some service times of 1.5 s
     empty, settled = (
-        simulate_queues(KEY, LAW, rate, servers, requests=1500, seeds=400, settled=start).wait_s[0] > 0
+        simulate_queues(KEY, LAW, rate, servers, requests=3000, seeds=200, settled=start).wait_s[0] > 0
         for start in (False, True)
     )
     assert empty[:, :300].mean() == 0.0
@@ -98,7 +98,7 @@ def test_a_pool_has_the_slots_and_the_service_of_its_replicas():
 
 
 def test_overload_is_a_verdict_and_not_a_percentile():
-    sample = simulate_queues(KEY, UNIT, np.array([6.0, 8.0, 10.0]), 8, requests=4000, seeds=5)
+    sample = simulate_queues(KEY, UNIT, np.array([6.0, 8.0, 10.0]), 8, requests=3000, seeds=5)
     calm, full, over = steady_answers(sample, 0.99, 1.0)
     assert calm.stable
     assert calm.ttft_s is not None
@@ -113,9 +113,9 @@ def test_overload_is_a_verdict_and_not_a_percentile():
 
 def test_over_a_stated_horizon_overload_has_a_percentile_that_grows_with_it():
     short, long = (
-        horizon_answer(KEY, UNIT, 10.0, 8, horizon_s, quantile=0.99, limit_s=1.0) for horizon_s in (100.0, 400.0)
+        horizon_answer(KEY, UNIT, 10.0, 8, horizon_s, quantile=0.99, limit_s=1.0) for horizon_s in (100.0, 300.0)
     )
-    for answer, horizon_s in ((short, 100.0), (long, 400.0)):
+    for answer, horizon_s in ((short, 100.0), (long, 300.0)):
         assert not answer.stable
         assert answer.horizon_s == horizon_s
         assert answer.ttft_s is not None

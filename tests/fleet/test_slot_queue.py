@@ -91,16 +91,7 @@ def test_no_server_idles_while_a_request_waits(seed: int, utilization: float, se
         assert busy >= servers
 
 
-def test_narrower_fleets_of_a_batch_are_as_alone():
-    gaps, service = _load(0, 16, 0.9, fleets=4)
-    counts = np.array([1, 3, 16, 100])
-    together = _waits(gaps, service, counts, 128)
-    for fleet, count in enumerate(counts):
-        alone = _waits(gaps[fleet : fleet + 1], service[fleet : fleet + 1], int(count), 128)
-        np.testing.assert_array_equal(together[fleet], alone[0])
-
-
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [8, 128])
 def test_servers_may_be_busy_at_first(width: int):
     gaps, service = _load(2, width, 0.9)
     counts = np.array([width // 2, width])
@@ -116,12 +107,15 @@ def test_servers_may_be_busy_at_first(width: int):
         assert expected.max() > 0
 
 
-def test_axes_of_fleets_come_back_and_one_fleet_needs_none():
+def test_axes_of_fleets_come_back():
     gaps, service = _load(1, 4, 0.9, fleets=6)
-    flat = _waits(gaps, service, 4, 8)
-    folded = _waits(gaps.reshape(2, 3, -1), service.reshape(2, 3, -1), np.full((1, 3), 4), 8)
-    np.testing.assert_array_equal(folded.reshape(flat.shape), flat)
-    np.testing.assert_array_equal(_waits(gaps[0], service[0], 4, 8), flat[0])
+    counts = np.array([[4], [7]])
+    folded = _waits(gaps.reshape(2, 3, -1), service.reshape(2, 3, -1), counts, 8)
+    for (row, column), count in np.ndenumerate(np.broadcast_to(counts, (2, 3))):
+        fleet = 3 * row + column
+        np.testing.assert_allclose(
+            folded[row, column], heap_waits(gaps[fleet], service[fleet], int(count)), atol=ROUNDING
+        )
 
 
 def test_float32_keeps_its_precision_after_a_million_requests():
@@ -152,10 +146,9 @@ def test_derivative_of_the_mean_wait_is_that_of_differences():
         return jnp.mean(slot_waits(jnp.asarray(gaps), jnp.asarray(service) * scale, 65))
 
     with jax.enable_x64(True):
-        mean_wait = jax.jit(mean_wait)
-        slope = jax.grad(mean_wait)(1.0)
-        step = 1e-6
-        difference = (mean_wait(1.0 + step) - mean_wait(1.0 - step)) / (2 * step)
+        value_and_slope = jax.jit(jax.value_and_grad(mean_wait))
+        (below, _), (_, slope), (above, _) = (value_and_slope(1.0 + step) for step in (-1e-6, 0.0, 1e-6))
+        difference = (above - below) / 2e-6
     assert float(slope) == pytest.approx(float(difference), rel=1e-6)
     assert float(slope) > 0
 
@@ -163,7 +156,7 @@ def test_derivative_of_the_mean_wait_is_that_of_differences():
 @pytest.mark.parametrize(("at_once", "mean_s", "most_s", "median_s"), [(8, 0.45, 0.8, 0.4), (1, 0.1, 0.1, 0.1)])
 def test_requests_that_arrive_at_once_are_served_one_by_one(at_once: int, mean_s, most_s, median_s):
     prefill_s = np.full(at_once, 0.1, np.float32)
-    ttft_s = np.asarray(slot_waits(jnp.zeros(at_once), jnp.asarray(prefill_s), 1)) + prefill_s
+    ttft_s = np.asarray(_compiled(8)(np.zeros_like(prefill_s), prefill_s, 1)) + prefill_s
     assert ttft_s.mean() == pytest.approx(mean_s)
     assert ttft_s.max() == pytest.approx(most_s)
     assert nearest_rank(ttft_s, 0.5) == pytest.approx(median_s)

@@ -3,14 +3,14 @@
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg
 
 
-def heap_waits(gaps_s: Sequence[float], service_s: Sequence[float], servers: int) -> np.ndarray:
+def heap_waits(gaps_s: Iterable[float], service_s: Iterable[float], servers: int) -> np.ndarray:
     """Waits in order of arrival: each request takes the server that is free first."""
     free, now, waits = [0.0] * servers, 0.0, []
     for gap, service in zip(gaps_s, service_s, strict=True):
