@@ -49,13 +49,13 @@ def simulate_steps(
         jumps: Whether steps without events are run together. Static.
 
     Raises:
-        InputError: Limits under which nothing would run.
+        InputError: Limits under which nothing would run, or a `width` or `places` that is too small for them.
     """
     limits = jax.tree.map(_counts, limits)
     width = int(np.max(np.asarray(limits.slots))) if width is None else width
     requests = load.isl.shape[-1]
     places = min(requests, int(np.max(np.asarray(limits.queue_cap)))) if places is None else places
-    _check(limits)
+    _check(limits, width, places, requests)
     horizon = jnp.asarray(NO_LIMIT if horizon_s is None else horizon_s, load.gaps_s.dtype)
     return _simulate(times, limits, load, horizon, width=width, places=places, jumps=jumps)
 
@@ -66,8 +66,8 @@ def _counts(leaf: Any) -> Array:
     return leaf if leaf.dtype == bool else leaf.astype(jnp.int32)
 
 
-def _check(limits: StepLimits) -> None:
-    """Refuses limits under which a step may have no room for a prompt, where they are not traced."""
+def _check(limits: StepLimits, width: int, places: int, requests: int) -> None:
+    """Refuses limits under which a step may have no room, or that arrays do not hold, where they are not traced."""
     try:
         limits = jax.tree.map(np.asarray, limits)
     except jax.errors.TracerArrayConversionError:
@@ -79,6 +79,12 @@ def _check(limits: StepLimits) -> None:
         raise InputError(
             "step_tokens", int(np.min(limits.step_tokens)), "more than slots: a step must keep room for a prompt"
         )
+    for name, value, least in (
+        ("width", width, limits.slots),
+        ("places", places, np.minimum(limits.queue_cap, requests)),
+    ):
+        if value < np.max(least):
+            raise InputError(name, value, f"{int(np.max(least))} or more, for these limits")
 
 
 @functools.partial(jax.jit, static_argnames=("width", "places", "jumps"))

@@ -128,12 +128,11 @@ def initial(load: StepLoad, arrivals: Clock, width: int, places: int) -> Replica
     zero, start = jnp.int32(0), clock_at(jnp.zeros((), dtype))
     whole = jnp.zeros(width, jnp.int32)
     real = jnp.zeros(width, dtype)
-    stated = load.clients == 0
     unset = jnp.full(count, jnp.nan, dtype)
     records = Records(
         state=jnp.full(count, RequestState.UNFINISHED, jnp.int32),
         whole=arrivals.whole,
-        part=jnp.where(stated, arrivals.part, unset),
+        part=arrivals.part,
         ttft_s=unset,
         latency_s=unset,
         left=load.osl,

@@ -227,3 +227,10 @@ def test_limits_without_room_are_refused(changed, argument):
     with pytest.raises(InputError) as refusal:
         simulate_steps(even_times(1.0), case, open_load(*(jnp.ones((1, 2), kind) for kind in ("i4", "i4", "f4"))))
     assert refusal.value.argument == argument
+
+
+@pytest.mark.parametrize("sizes", [{"width": WIDTH - 1}, {"width": WIDTH, "places": 1}])
+def test_arrays_too_small_for_the_limits_are_refused(sizes):
+    load = open_load(*(jnp.ones((1, 2), kind) for kind in ("i4", "i4", "f4")))
+    with pytest.raises(InputError, match=list(sizes)[-1]):
+        simulate_steps(even_times(1.0), StepLimits(**dataclasses.asdict(ROOMY)), load, **sizes)
