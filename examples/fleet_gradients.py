@@ -70,11 +70,13 @@ def replicas(knobs: Knobs) -> Array:
         return jnp.maximum(*excess(design, problem_of(knobs)))  # of each pool; falls with its own replicas
 
     def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        middle = sum(ends) / 2
-        return jnp.where(over(middle) > 0, middle, ends[0]), jnp.where(over(middle) > 0, ends[1], middle)
+        low, high = ends
+        middle = (low + high) / 2
+        few = over(middle) > 0
+        return jnp.where(few, middle, low), jnp.where(few, high, middle)
 
-    start = (jnp.zeros(2), jnp.full(2, MOST_LOG))
-    root = jax.lax.stop_gradient(sum(jax.lax.fori_loop(0, 24, halve, start)) / 2)
+    low, high = jax.lax.fori_loop(0, 24, halve, (jnp.zeros(2), jnp.full(2, MOST_LOG)))
+    root = jax.lax.stop_gradient((low + high) / 2)
     value, slope = jax.jvp(over, (root,), (jnp.ones(2),))
     return jnp.exp(root - value / jax.lax.stop_gradient(slope))
 

@@ -75,7 +75,7 @@ def test_bursty_arrivals_spread_the_queue(swinging: Transient):
 
 
 def test_slope_in_the_servers_is_that_of_differences():
-    def worst_s(servers: jax.Array) -> jax.Array:
+    def worst_s(servers: jax.Array | float) -> jax.Array:
         return jnp.max(law(SWING, MEAN_S, servers, cycles=2).wait_s)
 
     slope = jax.grad(worst_s)(SERVERS)
