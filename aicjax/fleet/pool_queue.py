@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from aicjax._results import InputError
 from aicjax._types import Array as AnyArray
 from aicjax.fleet.arrivals import poisson_gaps
 from aicjax.fleet.cores import over_cores
@@ -74,12 +75,20 @@ def simulate_queues(
         arrivals: Gaps of mean one from a key and their number; Poisson by default.
         settled: Begin with requests under way, as many and as far as in the long run of servers without a queue; else
             all servers are free at first. A pool of thousands of slots takes as many requests to fill.
+
+    Raises:
+        InputError: A rate that is not above 0, less than one server, request or seed.
     """
     law = [np.atleast_2d(np.asarray(leaf)) for leaf in service]
     dtype = law[0].dtype
     loads = np.broadcast_shapes(np.shape(rate_per_s), np.shape(servers), law[0].shape[:1])
     rates = np.broadcast_to(np.asarray(rate_per_s, dtype), loads)
     counts = np.broadcast_to(np.asarray(servers, np.int32), loads)
+    for name, values in (("servers", counts), ("requests", requests), ("seeds", seeds)):
+        if np.min(values) < 1:
+            raise InputError(name, int(np.min(values)), "1 or more")
+    if not np.min(rates) > 0:
+        raise InputError("rate_per_s", float(np.min(rates)), "above 0")
     law = [np.broadcast_to(leaf, (*loads, leaf.shape[1])) for leaf in law]
     keys = np.asarray(jax.random.key_data(jax.random.split(key, seeds)))
 

@@ -130,3 +130,18 @@ def test_over_a_stated_horizon_overload_has_a_percentile_that_grows_with_it():
 def test_a_horizon_without_requests_is_refused():
     with pytest.raises(InputError, match=r"`horizon_s` must be 0\.1 or more"):
         horizon_answer(KEY, UNIT, 10.0, 8, 0.01, quantile=0.99, limit_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("servers", {"servers": np.array([8, 0])}),
+        ("rate_per_s", {"rate_per_s": 0.0}),
+        ("rate_per_s", {"rate_per_s": float("nan")}),
+        ("requests", {"requests": 0}),
+        ("seeds", {"seeds": 0}),
+    ],
+)
+def test_loads_that_are_none_are_refused(name: str, values: dict):
+    with pytest.raises(InputError, match=f"`{name}` must be"):
+        simulate_queues(KEY, LAW, **{"rate_per_s": 1.0, "servers": 8, "requests": 3000, **values})
