@@ -32,7 +32,7 @@ def target(limit_s: float, quantile: float = 0.99, rho_max: float = 0.85, wait_l
     return Target(*(jnp.asarray(x, float) for x in (limit_s, quantile, rho_max, wait_limit_s)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.sampled_from(["azure", "lmsys", "agent_heavy"]),
     st.floats(0.1, 500.0),

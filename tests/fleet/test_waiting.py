@@ -148,8 +148,8 @@ def test_survival_and_quantile_are_inverse():
     assert float(survival(law, 0.0)) == pytest.approx(float(law.probability))
 
 
-@pytest.mark.parametrize("servers", [16.0, 640.0])
-def test_gradients_equal_differences(servers: float):
+def test_gradients_equal_differences():
+    servers = 64.0
     with jax.enable_x64(True):
         service = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), pool("azure"))
         rate = 0.95 * servers / moments(service)[0]
