@@ -83,13 +83,11 @@ def test_a_linear_law_sheds_with_more_requests_left_than_a_logistic_one():
 
 
 def test_simulation_of_the_same_law_agrees():
-    found = _response(preset("h100"))
-    stable = np.asarray(found.load.utilization) < 0.9
-    sample = simulated_response(jax.random.key(0), preset("h100"), FLEET, found, 0.99, requests=4000, seeds=8)
+    few = jax.tree.map(lambda leaf: leaf[jnp.array([2, 4])], _response(preset("h100")))
+    assert (np.asarray(few.load.utilization) < 0.9).all()
+    sample = simulated_response(jax.random.key(0), preset("h100"), FLEET, few, 0.99, requests=4000, seeds=4)
     assert sample is not None
-    ours = np.asarray(found.load.ttft_s)
-    np.testing.assert_allclose(sample.value[stable], ours[stable], rtol=0.1)
-    assert (sample.value[~stable] > ours[stable].max()).all()
+    np.testing.assert_allclose(sample.value, few.load.ttft_s, rtol=0.1)
 
 
 def test_computed_profiles_shed_too():
@@ -116,19 +114,19 @@ def test_other_fleets_compile_nothing():
 @pytest.mark.parametrize(("share", "replicas"), [(0.2, None), (0.8, None), (0.01, "as 0.05"), (1.0, "as 0.95")])
 def test_replicas_for_a_utilisation(share: float, replicas: str | None):
     pool = only_pool(preset("h100"), LENGTHS, 8192.0)
-    found = at_utilization(pool, share, 140.0, TARGET)
+    found = at_utilization(pool, share, 140.0, TARGET, rules=FLEET_REFERENCE)
     if replicas is None:
         assert float(found.utilization) <= share * (1 + 1e-6)
         assert float(found.utilization) * float(found.replicas) / (float(found.replicas) - 1) > share
     else:
-        other = at_utilization(pool, float(replicas.removeprefix("as ")), 140.0, TARGET)
+        other = at_utilization(pool, float(replicas.removeprefix("as ")), 140.0, TARGET, rules=FLEET_REFERENCE)
         assert float(found.replicas) == float(other.replicas)
 
 
 def test_tokens_per_joule_and_price_of_a_pool():
     profile = preset("h100")
     pool = only_pool(profile, LENGTHS, 8192.0)
-    load = at_utilization(pool, 0.7, 140.0, TARGET)
+    load = at_utilization(pool, 0.7, 140.0, TARGET, rules=FLEET_REFERENCE)
     found, power = pool_efficiency(pool, load, 140.0)
     osl = float(np.dot(LENGTHS.weight, LENGTHS.osl))
     running = float(load.utilization) * 128
@@ -144,7 +142,7 @@ def test_tokens_per_joule_and_price_of_a_pool():
 
 def test_replicas_that_are_down_draw_nothing_but_are_paid():
     pool = only_pool(preset("h100"), LENGTHS, 8192.0)
-    load = at_utilization(pool, 0.7, 140.0, TARGET)
+    load = at_utilization(pool, 0.7, 140.0, TARGET, rules=FLEET_REFERENCE)
     all_up, some = (pool_efficiency(pool, load, 140.0, share)[0] for share in (1.0, 0.9))
     assert float(some.watts) == pytest.approx(0.9 * float(all_up.watts), rel=1e-6)
     assert float(some.usd_per_hour) == float(all_up.usd_per_hour)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power against running requests, and its inverse."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from aicjax._results import InputError
 from aicjax.fleet.computed import Serving, computed_profile
@@ -24,6 +26,17 @@ LAWS = {
     "linear": linear_power(120.0, 300.0, 80.0),
     "roofline": PowerLaw(301.0, 602.0, compute_per_request=0.003, kv_per_request=0.005, most_running=500.0),
 }
+
+
+_watts, _inverse = jax.jit(power_w), jax.jit(running_at)
+_slopes = jax.jit(jax.vmap(jax.grad(power_w, argnums=(0, 1)), in_axes=(None, 0)))
+
+
+def _traced(name: str) -> PowerLaw:
+    """The law as arrays, without what is static: one compiled program for all."""
+    law = dataclasses.replace(_law(name), evidence="none")
+    with jax.enable_x64(True):
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), law)
 
 
 def _law(name: str) -> PowerLaw:
@@ -68,28 +81,27 @@ def test_a_share_of_a_request_draws_its_share_of_power():
     assert float(power_w(law, 0.5, rules=FLEET_REFERENCE)) == pytest.approx(float(power_w(law, 1.0)))
 
 
-@pytest.mark.parametrize("name", LAWS)
-@given(running=st.integers(1, 500))
-def test_inverse_gives_back_every_whole_number_of_requests(name: str, running: int):
-    law = _law(name)
+@pytest.mark.parametrize(("name", "most"), [("logistic", 128), ("linear", 79), ("roofline", 300)])  # below full load
+def test_inverse_gives_back_every_whole_number_of_requests(name: str, most: int):
+    law, running = _traced(name), np.minimum(np.arange(1.0, 301.0), most)
     with jax.enable_x64(True):
-        running = min(running, {"logistic": 128, "linear": 79, "roofline": 300}[name])  # below full load
-        watts = power_w(law, running)
-        assert float(running_at(law, watts)) == running
-        assert float(power_w(law, running_at(law, watts - 1e-6))) < float(watts) or running == 1
+        watts = _watts(law, running)
+        np.testing.assert_array_equal(_inverse(law, watts), running)
+        np.testing.assert_array_equal(_inverse(law, watts - 1e-6), np.maximum(running - 1.0, 1.0))
 
 
 @pytest.mark.parametrize("name", LAWS)
-@given(share=st.floats(0.0, 1.0))
-def test_inverse_is_the_most_that_the_limit_allows(name: str, share: float):
-    law = _law(name)
+@settings(max_examples=5)
+@given(shares=arrays(np.float64, 300, elements=st.floats(0.0, 1.0)))
+def test_inverse_is_the_most_that_the_limit_allows(name: str, shares: np.ndarray):
+    known, law = _law(name), _traced(name)
+    limit = known.idle_w + shares * (known.nominal_w - known.idle_w)
     with jax.enable_x64(True):
-        limit = law.idle_w + share * (law.nominal_w - law.idle_w)
-        found = float(running_at(law, limit))
-        assert 1 <= found <= law.most_running
-        assert found == 1 or float(power_w(law, found)) <= limit * (1 + 1e-12)
-        if found < law.most_running:
-            assert float(power_w(law, found + 1)) > limit * (1 - 1e-12)
+        found = np.asarray(_inverse(law, limit))
+        allowed, next_w = np.asarray(_watts(law, found)), np.asarray(_watts(law, found + 1.0))
+    assert ((found >= 1) & (found <= known.most_running)).all()
+    assert ((found == 1) | (allowed <= limit * (1 + 1e-12))).all()
+    assert ((found == known.most_running) | (next_w > limit * (1 - 1e-12))).all()
 
 
 def test_halving_stops_one_request_short():
@@ -106,11 +118,12 @@ def test_inverse_takes_the_context_into_account():
 
 @pytest.mark.parametrize("name", LAWS)
 def test_power_has_finite_gradients(name: str):
-    law = _law(name)
-    slopes = jax.vmap(jax.grad(lambda n: power_w(law, n)))(jnp.array([0.0, 0.5, 1.0, 30.0, 600.0]))
-    assert np.isfinite(slopes).all()
-    by_law = jax.grad(lambda law: power_w(law, 30.0))(jax.tree.map(jnp.asarray, law))
-    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(by_law))
+    law = dataclasses.replace(_law(name), evidence="none")
+    by_law, by_running = _slopes(
+        jax.tree.map(lambda leaf: jnp.asarray(leaf, float), law), jnp.array([0.0, 0.5, 1.0, 30.0, 600.0])
+    )
+    assert np.isfinite(by_running).all()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(by_law))
 
 
 @pytest.mark.parametrize(
