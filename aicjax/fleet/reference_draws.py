@@ -2,7 +2,6 @@
 """Lengths as the fleet reference draws them, from the same streams of the standard library's generator; host side."""
 
 import random
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,22 +10,6 @@ from aicjax.fleet.lengths import Lengths, from_pairs, from_weighted, split
 
 DRAWS = 3000
 SEED = 42
-CATEGORIES = {"prose": 0.60, "code": 0.25, "rag": 0.15}  # of requests, drawn beside their lengths
-
-
-class ReferenceRequests(NamedTuple):
-    """A generated load.
-
-    Attributes:
-        arrival_s: Times of arrival [request].
-        isl, osl: Tokens [request].
-        category: Key of `CATEGORIES` [request].
-    """
-
-    arrival_s: np.ndarray
-    isl: np.ndarray
-    osl: np.ndarray
-    category: list[str]
 
 
 def reference_draws(knots: Knots, pool_max: int, lowest: int = 1, *, draws: int = DRAWS, seed: int = SEED) -> Lengths:
@@ -66,36 +49,6 @@ def reference_bins(knots: Knots, pool_max: int, lowest: int = 1) -> Lengths:
         weights.append(np.full(total.size, mass / total.size))
     weight = np.concatenate(weights)
     return from_weighted(*split(np.concatenate(totals), DEFAULT_INPUT_SHARE), weight / weight.sum())
-
-
-def reference_requests(knots: Knots, rate_per_s: float, n: int, seed: int = SEED) -> ReferenceRequests:
-    """A Poisson load as the reference generates it: one stream for gaps, one for lengths and categories, of one seed.
-
-    An interval of knots includes both its ends, so that a knot's length belongs to two intervals.
-
-    Args:
-        knots: Distribution of total tokens.
-        rate_per_s: Arrivals.
-        n: Requests.
-        seed: Seed of both streams.
-    """
-    gaps, stream = random.Random(seed), random.Random(seed)
-    tokens, shares = knots.tokens.astype(int).tolist(), knots.shares.tolist()
-    arrival, now, totals, categories = [], 0.0, [], []
-    names, weights = list(CATEGORIES), list(CATEGORIES.values())
-    for _ in range(n):
-        now += gaps.expovariate(rate_per_s)
-        arrival.append(now)
-        u = stream.random()
-        place = next((number for number, share in enumerate(shares) if u <= share), None)
-        if place is None:
-            totals.append(tokens[-1])
-        else:
-            low = max(1, tokens[place - 1] if place else 1)
-            totals.append(stream.randint(low, max(low, tokens[place])))
-        categories += stream.choices(names, weights)
-    isl, osl = split(np.asarray(totals, np.float64), DEFAULT_INPUT_SHARE)
-    return ReferenceRequests(np.asarray(arrival), isl, osl, categories)
 
 
 def _bounds(knots: Knots, pool_max: int, lowest: int) -> list[tuple[int, int]]:

@@ -26,7 +26,6 @@ class Rules(NamedTuple):
         any_context: Random and least-loaded routing take pools whose context the request does not fit.
         two_moment_wait: Waits have one exponential from two moments, TTFT is their quantile plus the mean prefill, and
             a count is the least, beyond a spare replica, whose wait alone meets the limit.
-        sampled_service: Moments of service times come from 3,000 draws of lengths, the same ones each time.
         strict_front: A fleet is off the front of cost and TTFT only where another is better in both.
     """
 
@@ -43,7 +42,6 @@ class Rules(NamedTuple):
     spill_by_requests: bool = False
     any_context: bool = False
     two_moment_wait: bool = False
-    sampled_service: bool = False
     strict_front: bool = False
 
 
