@@ -7,32 +7,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+_State = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]  # least and largest possible; whether between them
+
 
 def least_count(
     meets: Callable[[Float[Array, ""]], Bool[Array, ""]], floor: Float[Array, ""], most: Float[Array, ""]
 ) -> Float[Array, ""]:
     """The least whole number from `floor` that meets a condition which holds for all larger ones; `most` where none.
 
-    Doubles the step until the condition holds, then halves the interval.
+    Doubles the step until the condition holds, then halves the interval: one loop, so that the condition is compiled
+    once.
     """
 
-    def grows(state: tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]) -> Bool[Array, ""]:
-        _, high, met = state
-        return ~met & (high < most)
+    def open_still(state: _State) -> Bool[Array, ""]:
+        low, high, between = state
+        return ~between | (low < high)
 
-    def grow(
-        state: tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]],
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-        _, high, _ = state
+    def narrow(state: _State) -> _State:
+        low, high, between = state
+        tried = jnp.where(between, jnp.floor((low + high) / 2.0), high)
+        met = meets(tried)
         further = jnp.minimum(floor + 2.0 * (high - floor) + 1.0, most)
-        return high + 1.0, further, meets(further)
+        return (
+            jnp.where(met, low, jnp.minimum(tried + 1.0, most)),
+            jnp.where(met, tried, jnp.where(between, high, further)),
+            between | met | (tried >= most),
+        )
 
-    low, high, _ = jax.lax.while_loop(grows, grow, (floor, floor, meets(floor)))
-
-    def halve(ends: tuple[Float[Array, ""], Float[Array, ""]]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        low, high = ends
-        middle = jnp.floor((low + high) / 2.0)
-        met = meets(middle)
-        return jnp.where(met, low, middle + 1.0), jnp.where(met, middle, high)
-
-    return jax.lax.while_loop(lambda ends: ends[0] < ends[1], halve, (low, high))[1]
+    return jax.lax.while_loop(open_still, narrow, (floor, floor, jnp.zeros((), bool)))[1]
