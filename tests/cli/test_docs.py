@@ -16,7 +16,7 @@ OTHER_FLAGS = {"--debug", "--help", "--no-deps"}  # of the program itself, and o
 BENCHMARK_FLAGS = {
     flag
     for path in ROOT.glob("benchmarks/*.py")
-    for flag in re.findall(r"add_argument\(\s*\"(--[a-z-]+)\"", path.read_text())
+    for flag in re.findall(r"add_argument\(\s*\"(--[a-z0-9-]+)\"", path.read_text())
 }
 
 
@@ -30,7 +30,7 @@ PROGRAM: Any = typer.main.get_command(app)
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_flags_that_exist(page: Path):
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", page.read_text()))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", page.read_text()))
     assert named <= _flags(PROGRAM) | OTHER_FLAGS | BENCHMARK_FLAGS
 
 
