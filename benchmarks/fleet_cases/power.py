@@ -13,16 +13,18 @@ from aicjax._units import MS_PER_S
 from aicjax.fleet.capacity import PoolLoad, Target, least_replicas
 from aicjax.fleet.cdf import Knots, share
 from aicjax.fleet.demand_response import FixedFleet, demand_response
+from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pool_power import PoolPower, power_law
 from aicjax.fleet.pools import Pool, service_of
 from aicjax.fleet.profile import Profile, slots, unnamed
-from aicjax.fleet.reference_draws import reference_draws
+from aicjax.fleet.reference_draws import DRAWS, reference_draws
 from aicjax.fleet.rules import FLEET_REFERENCE
 from aicjax.fleet.tokens_per_watt import Efficiency, at_utilization, binned_mean_osl, pool_efficiency
 from benchmarks.fleet_cases import Row, profile_of
 
 _W_PER_KW = 1e3
 _UTILIZATIONS = (0.2, 0.4, 0.6, 0.8)
+_PADS = ("edge", "edge", "constant")  # isl, osl, weight
 _LEAST_SHARE = 1e-6  # of the requests in a pool of the reference's split
 
 
@@ -57,8 +59,17 @@ def _knots(answers: Mapping[str, Any], name: str) -> Knots:
     return Knots(tokens, shares)
 
 
-def _pool(profile: Profile, knots: Knots, max_tokens: int) -> Pool:
+def _draws(knots: Knots, max_tokens: int) -> Lengths:
+    """The reference's draws with points of no weight up to their number: one compiled program serves all."""
     law = reference_draws(knots, max_tokens)
+    more = DRAWS - len(law.weight)
+    return Lengths(
+        *(np.pad(np.asarray(leaf, float), (0, more), mode=mode) for leaf, mode in zip(law, _PADS, strict=True))
+    )
+
+
+def _pool(profile: Profile, knots: Knots, max_tokens: int) -> Pool:
+    law = _draws(knots, max_tokens)
     return Pool(profile, float(max_tokens), law, jnp.zeros_like(jnp.asarray(law.weight)), jnp.ones(()))
 
 
@@ -85,7 +96,7 @@ def _evaluated(
 def _response_rows(label: str, answers: Mapping[str, Any], stated: Mapping[str, Any]) -> Iterator[Row]:
     case, theirs = stated["case"], stated["rows"]
     profile = profile_of(answers, case["gpu"])
-    law = reference_draws(_knots(answers, case["cdf"]), case["ctx"])
+    law = _draws(_knots(answers, case["cdf"]), case["ctx"])
     fleet = FixedFleet(float(case["n"]), float(case["ctx"]), law, float(case["lam"]))
     cuts = np.asarray([row["flex_pct"] for row in theirs]) / 100.0
     limit_s = case["slo"] / MS_PER_S
