@@ -110,6 +110,7 @@ def test_blocks_reserved_for_the_answer_preempt_nobody():
     run = alone(even_times(1.0), case, [1, 1, 1], [9, 1, 9], [0, 0, 0])
     assert run.preemptions.sum() == 0
     np.testing.assert_allclose(run.latency_s, [9.0, 1.0, 18.0])
+    assert run.kv_peak_blocks == 9 + 1
 
 
 def test_requests_that_can_never_run_are_refused_and_hold_up_nobody():
