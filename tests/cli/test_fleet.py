@@ -104,7 +104,7 @@ def test_a_plot_is_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     path = tmp_path / "plot.html"
     code, _, _ = _ran(f"fleet whatif {ALIKE} --rates 20,40 --quiet --plot {path}", capsys)
     assert code == 0
-    assert "requests/s" in path.read_text(encoding="utf-8")
+    assert "USD a year" in path.read_text(encoding="utf-8")
 
 
 def test_an_overloaded_fleet_is_unstable_and_exit_3(capsys: pytest.CaptureFixture[str]):
