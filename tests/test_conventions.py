@@ -36,15 +36,25 @@ def test_source_file_follows_the_conventions(path: Path):
     assert not [name for name in _imported(text) if name.startswith(("jax._src", "__future__"))]
 
 
-def test_imports_are_declared_dependencies():
+@pytest.mark.parametrize("extra", [None, "report", "serve"])
+def test_imports_are_declared_dependencies(extra: str | None):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.split(r"[<>=]", line)[0] for line in project["dependencies"]}
-    package = [path for path in SOURCES if path.is_relative_to(ROOT / "aicjax")]
+    lines = project["dependencies"] + (project["optional-dependencies"][extra] if extra else [])
+    declared = {re.split(r"[<>=]", line)[0] for line in lines}
+    package = [path for path in SOURCES if path.is_relative_to(ROOT / "aicjax") and _extra(path) == extra]
     imported = {name.split(".")[0] for path in package for name in _imported(path.read_text(encoding="utf-8"))}
     foreign = imported - set(sys.stdlib_module_names) - {"aicjax"}
+    assert package
     assert {_DISTRIBUTIONS.get(name, name) for name in foreign} <= declared
 
 
+def _extra(path: Path) -> str | None:
+    """The extra of pyproject.toml that a module needs, or None."""
+    place = path.relative_to(ROOT / "aicjax").as_posix()
+    return next((extra for start, extra in _EXTRAS.items() if place.startswith(start)), None)
+
+
+_EXTRAS = {"service/": "serve", "cli/fleet_serve.py": "serve", "report/fleet_plot.py": "report"}
 _DISTRIBUTIONS = {"yaml": "pyyaml"}  # where the name that is imported is not the one that is installed
 
 
