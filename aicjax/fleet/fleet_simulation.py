@@ -38,11 +38,14 @@ class Deployment(NamedTuple):
 
     def slots(self) -> Int[Array, " pool"]:
         """Slots of a replica of each pool."""
-        return jax.vmap(slots)(self.profiles, self.max_tokens)
+        return _slots(self.profiles, self.max_tokens)
 
     def pool_slots(self) -> Int[Array, " pool"]:
         """Slots of all replicas of each pool."""
         return self.replicas.astype(jnp.int32) * self.slots()
+
+
+_slots = jax.jit(jax.vmap(slots))
 
 
 class Runs(NamedTuple):
@@ -86,7 +89,7 @@ def compare_policies(
         queue_limit: Requests that may wait at a replica; no limit where None.
         rules: `spill_by_requests` and `any_context` route, and service times are, as in the fleet reference.
     """
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *routes.values())
+    stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *routes.values())
     seeds, n = gaps_s.shape
     under_way = 0
     if start_key is not None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet
@@ -38,9 +39,9 @@ from benchmarks.fleet_cases.routers import SAFE, borderline, stored_choices, sto
 
 QUEUE_LIMIT = 512  # requests that may wait at a replica
 SLO_S = 0.5
-DRAIN_S = 600.0  # after the last event
 TIMES = ("start", "first_token", "end", "physical_end")
 BALANCES = {"round_robin": Balance.ROUND_ROBIN, "least_loaded": Balance.FEWEST}  # that both have
+_simulate = jax.jit(fleet_run, static_argnames=("slots_width", "rules"))
 
 
 def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
@@ -54,7 +55,9 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
         if own["arrival"].size == 0:
             continue
         requests = Requests(
-            jnp.asarray(own["l_in"]), jnp.asarray(own["l_out"]), jnp.asarray(np.isin(own["category"], SAFE))
+            jnp.asarray(own["l_in"], jnp.int32),
+            jnp.asarray(own["l_out"], jnp.int32),
+            jnp.asarray(np.isin(own["category"], SAFE)),
         )
         profiles = [profile_of(answers, pool["gpu"]) for pool in case["pools"]]
         route = _route(case, requests)
@@ -74,7 +77,7 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
 
 
 def _route(case: Mapping[str, Any], requests: Requests) -> Route:
-    limits = jnp.asarray([pool["ctx"] for pool in case["pools"]])
+    limits = jnp.asarray([pool["ctx"] for pool in case["pools"]], jnp.int32)
     options, n = case["kw"], requests.isl.size
     match case["router"]:
         case "LengthRouter" if "threshold" in options:
@@ -104,14 +107,14 @@ def _simulated(
     counts = jnp.asarray([pool["n"] for pool in pools])
     room = jnp.asarray([int(slots(profile, pool["ctx"])) for profile, pool in zip(profiles, pools, strict=True)])
     held_s = jnp.asarray(own["end"] - own["start"])
-    run = fleet_run(
+    run = _simulate(
         jnp.asarray(np.diff(own["arrival"], prepend=0.0)),
         route,
         Times(jnp.broadcast_to(held_s[:, None], (held_s.size, len(pools))), held_s),
         replicas_of(counts, room, int(counts.sum())),
         jnp.zeros((held_s.size, 2)),
         slots_width=int(room.max()),
-        balance=BALANCES[pools[0]["lb"]],
+        balance=int(BALANCES[pools[0]["lb"]]),
         queue_limit=QUEUE_LIMIT,
     )
     before = np.cumsum(np.append(0, counts))[np.asarray(run.pool)]

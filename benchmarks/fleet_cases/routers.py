@@ -36,7 +36,8 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
     """Pool, prompt and compression of every request by every router, and the counts of compressing ones."""
     del path
     isl, osl, category, model = (list(column) for column in zip(*answers["requests"], strict=True))
-    requests = Requests(jnp.asarray(isl), jnp.asarray(osl), jnp.asarray([kind in SAFE for kind in category]))
+    safe = jnp.asarray([kind in SAFE for kind in category])
+    requests = Requests(jnp.asarray(isl, jnp.int32), jnp.asarray(osl, jnp.int32), safe)
     for name, route in _routes(requests, category, model).items():
         stored = answers["routers"][name]
         pool = np.asarray(jax.vmap(_without_load)(route))
@@ -72,7 +73,7 @@ def borderline(requests: Requests, threshold: int, gamma: float) -> np.ndarray:
 
 
 def _routes(requests: Requests, category: list[str], model: list[str | None]) -> dict[str, Route]:
-    limits, names = jnp.asarray(list(POOLS.values())), list(POOLS)
+    limits, names = jnp.asarray(list(POOLS.values()), jnp.int32), list(POOLS)
     models = jnp.asarray(pool_labels([name or "" for name in model], names))
     short = np.asarray(requests.total) <= POOLS["s"]
     topic = ["s" if fits else "m" if kind == "chat" else "" for fits, kind in zip(short, category, strict=True)]

@@ -21,12 +21,14 @@ from aicjax.fleet.arrivals import (
 
 N = 20_000
 patterned = jax.jit(patterned_gaps)
+gamma = jax.jit(gamma_gaps, static_argnames="n")
+streamed = jax.jit(session_stream)
 
 
 @pytest.mark.parametrize("cv2", [0.25, 1.0, 4.0, 13.0])
 def test_gaps_have_their_rate_and_burstiness(cv2: float):
     key = jax.random.key(1)
-    gaps = np.asarray(poisson_gaps(key, 50.0, N) if cv2 == 1.0 else gamma_gaps(key, 50.0, cv2, N), np.float64)
+    gaps = np.asarray(poisson_gaps(key, 50.0, N) if cv2 == 1.0 else gamma(key, 50.0, cv2, n=N), np.float64)
     # Gamma: the relative error of the mean is sqrt(cv2 / n), that of the variance sqrt((2 + 6 cv2) / n).
     assert abs(gaps.mean() * 50.0 - 1.0) < 4.0 * np.sqrt(cv2 / N)
     assert abs(gaps.var() / gaps.mean() ** 2 / cv2 - 1.0) < 4.0 * np.sqrt((2.0 + 10.0 * cv2) / N)
@@ -75,9 +77,8 @@ def test_gradients_in_the_rates_are_those_of_differences():
         def last_s(rates):
             return jnp.sum(patterned(jnp.asarray(unit), RatePattern(durations, rates)))
 
-        gradient = jax.grad(last_s)(rates)
-        steps = 1e-6 * jnp.eye(3)
-        slopes = [(last_s(rates + step) - last_s(rates - step)) / 2e-6 for step in steps]
+        gradient = jax.jit(jax.grad(last_s))(rates)
+        slopes = [(last_s(rates + step) - last_s(rates - step)) / 2e-6 for step in 1e-6 * np.eye(3)]
         np.testing.assert_allclose(gradient, np.array(slopes), rtol=1e-5)
 
 
@@ -109,9 +110,7 @@ def test_turns_of_a_conversation_carry_its_history():
     rng = np.random.default_rng(2)
     message, answer = (jnp.asarray(rng.integers(1, 500, (sessions, turns)), jnp.int32) for _ in range(2))
     weights = jnp.asarray([0.4, 0.1, 0.2, 0.3])
-    stream = session_stream(
-        jax.random.key(4), 8.0, weights, message, answer, jnp.full((sessions, turns), 2.0), think_s=10.0
-    )
+    stream = streamed(jax.random.key(4), 8.0, weights, message, answer, jnp.full((sessions, turns), 2.0), think_s=10.0)
     stream = jax.tree.map(np.asarray, stream)
     assert (stream.gaps_s >= 0).all()
     assert stream.isl.size == sessions

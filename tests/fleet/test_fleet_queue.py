@@ -59,7 +59,7 @@ def _cases(draw):
     }
 
 
-@settings(max_examples=30)
+@settings(max_examples=40)
 @given(case=_cases())
 def test_a_run_equals_a_plain_event_simulation(case):
     rng, counts, slots = case["rng"], case["counts"], case["slots"]
@@ -193,32 +193,32 @@ def test_an_overloaded_replica_serves_its_slots_and_no_more():
     assert n / (ends.max() - ends.min()) == pytest.approx(4.0, rel=0.01)
 
 
-@settings(max_examples=30)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), more=st.sampled_from(["slots", "gaps", "service"]))
 def test_one_replica_is_monotone(seed: int, more: str):
     rng = np.random.default_rng(seed)
-    gaps_s, service_s = rng.exponential(0.4, N).astype(np.float32), rng.exponential(1.0, N).astype(np.float32)
+    gaps_s, service_s = (rng.exponential(mean, LONG).astype(np.float32) for mean in (0.55, 1.0))
     base = _one_pool(service_s, 1, 2, gaps_s).wait_s
     less = {
         "slots": lambda: _one_pool(service_s, 1, 3, gaps_s),
         "gaps": lambda: _one_pool(service_s, 1, 2, 1.5 * gaps_s),
         "service": lambda: _one_pool(0.8 * service_s, 1, 2, gaps_s),
     }[more]().wait_s
-    assert np.all(less <= base + 1e-5)
+    assert np.all(less <= base + 1e-4)
 
 
 def test_free_replicas_share_the_load():
     # The fleet reference's shortest queue counts those that wait alone: all of these would go to the first replica.
-    found = _one_pool(np.full(N, 100.0, np.float32), 4, 16, np.full(N, 0.01, np.float32))
-    np.testing.assert_array_equal(np.bincount(found.replica, minlength=4), [15, 15, 15, 15])
+    found = _one_pool(np.full(LONG, 100.0, np.float32), 4, 16, np.full(LONG, 0.01, np.float32))
+    np.testing.assert_array_equal(np.bincount(found.replica[:60], minlength=4), [15, 15, 15, 15])
 
 
 def test_a_full_queue_rejects_and_an_impossible_request_is_refused():
-    service_s = np.full(N, 1e3, np.float32)
-    service_s[::3] = np.inf
-    found = _one_pool(service_s, 2, 2, np.full(N, 0.1, np.float32), queue_limit=3)
+    service_s = np.full(LONG, 1e3, np.float32)
+    service_s[::4] = np.inf
+    found = _one_pool(service_s, 2, 2, np.full(LONG, 0.1, np.float32), queue_limit=3)
     counts = np.bincount(found.outcome, minlength=3)
-    np.testing.assert_array_equal(counts, [2 * (2 + 3), 40 - 10, 20])
+    np.testing.assert_array_equal(counts, [2 * (2 + 3), 3 * LONG // 4 - 10, LONG // 4])
 
 
 def test_runs_of_many_seeds_and_fleets_are_those_of_each():

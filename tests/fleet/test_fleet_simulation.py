@@ -29,20 +29,33 @@ def _requests() -> Requests:
 
 
 REQUESTS = _requests()
-ROUTES = {
-    "length": length_route(REQUESTS, LIMITS, THRESHOLD),
-    "compress": compress_route(REQUESTS, LIMITS, THRESHOLD, 2.0, 1.0, 0.05, DRAWS[..., 2]),
-    "little": compress_route(REQUESTS, LIMITS, THRESHOLD, 1.1, 1.0, 0.0, DRAWS[..., 2]),
-    "random": random_route(REQUESTS, LIMITS, DRAWS[..., 3]),
-}
-ROUTES["short"] = label_route(REQUESTS, jnp.zeros((SEEDS, N), jnp.int32), 0)
+POLICIES = ("length", "compress", "little", "random", "short")
+
+
+@jax.jit
+def _routes(requests: Requests, draws: jax.Array) -> list[Route]:
+    return [
+        length_route(requests, LIMITS, THRESHOLD),
+        compress_route(requests, LIMITS, THRESHOLD, 2.0, 1.0, 0.05, draws[..., 2]),
+        compress_route(requests, LIMITS, THRESHOLD, 1.1, 1.0, 0.0, draws[..., 2]),
+        random_route(requests, LIMITS, draws[..., 3]),
+        label_route(requests, jnp.zeros((SEEDS, N), jnp.int32), 0),
+    ]
+
+
+ROUTES = dict(zip(POLICIES, _routes(REQUESTS, DRAWS), strict=True))
 DEPLOYMENT = Deployment(stacked([preset("a100")] * 2), LIMITS, jnp.asarray([3, 2], jnp.int32))
+
+
+@jax.jit
+def _gaps_s(rate_per_s: float) -> jax.Array:
+    keys = jax.random.split(jax.random.key(5), SEEDS)
+    return jax.vmap(lambda key: poisson_gaps(key, rate_per_s, N))(keys)
 
 
 @functools.cache
 def _runs(rate_per_s: float, settled: bool = True, queue_limit: int = N) -> tuple[Runs, np.ndarray]:
-    keys = jax.random.split(jax.random.key(5), SEEDS)
-    gaps_s = jax.vmap(lambda key: poisson_gaps(key, rate_per_s, N))(keys)
+    gaps_s = _gaps_s(rate_per_s)
     runs = compare_policies(
         gaps_s,
         REQUESTS,
@@ -64,8 +77,8 @@ def _service_s(requests: Requests, route: Route) -> jax.Array:
 def test_slots_are_in_use_as_the_load_says_from_the_start():
     rate_per_s = 100.0
     settled, gaps_s = _runs(rate_per_s)
-    route = jax.tree.map(lambda values: values[0], ROUTES["length"])
-    requests = jax.tree.map(lambda values: values[0], REQUESTS)
+    route = jax.tree.map(lambda values: np.asarray(values)[0], ROUTES["length"])
+    requests = jax.tree.map(lambda values: np.asarray(values)[0], REQUESTS)
     service_s = _service_s(requests, route)
     held_s = np.asarray(service_s)[np.arange(N), np.asarray(route.pool)]
     short = np.asarray(route.pool) == 0
@@ -80,7 +93,7 @@ def test_slots_are_in_use_as_the_load_says_from_the_start():
 
 
 def test_every_request_is_counted_once_and_the_warm_up_is_not():
-    runs, gaps_s = _runs(400.0, queue_limit=5)
+    runs, gaps_s = _runs(400.0, settled=False, queue_limit=5)
     for policy, summary in enumerate(summaries(runs, gaps_s, DEPLOYMENT, 0.5)):
         fleet = summary.fleet
         assert fleet.requests == SEEDS * N * 8 // 10  # the first fifth is left out
@@ -95,7 +108,7 @@ def test_every_request_is_counted_once_and_the_warm_up_is_not():
 
 
 def test_rejected_requests_miss_the_limit():
-    runs, gaps_s = _runs(400.0, queue_limit=5)
+    runs, gaps_s = _runs(400.0, settled=False, queue_limit=5)
     fleet = summaries(runs, gaps_s, DEPLOYMENT, limit_s=1e6)[0].fleet
     assert fleet.rejected > 0 and fleet.slo_share is not None
     assert float(fleet.slo_share.value) == pytest.approx(fleet.completed / fleet.requests, abs=1e-6)
@@ -104,14 +117,14 @@ def test_rejected_requests_miss_the_limit():
 
 
 def test_what_a_pool_cannot_hold_is_refused_there():
-    outcome = np.asarray(_runs(20.0)[0].run.outcome)
+    outcome = np.asarray(_runs(20.0, settled=False)[0].run.outcome)
     too_long = np.asarray(REQUESTS.total) > THRESHOLD
     np.testing.assert_array_equal(outcome[-1] == Outcome.REFUSED, too_long)
     assert too_long.any() and (outcome[:-1] == Outcome.COMPLETED).all()
 
 
 def test_compression_delays_what_it_shortens_and_nothing_else():
-    runs, _ = _runs(20.0)
+    runs, _ = _runs(20.0, settled=False)
     compressed = np.asarray(ROUTES["compress"].compressed)
     wait_s = np.asarray(runs.run.wait_s)[1]
     assert compressed.any()
@@ -122,11 +135,11 @@ def test_compression_delays_what_it_shortens_and_nothing_else():
 
 def test_an_idle_replica_gives_the_first_token_of_a_lone_prompt():
     runs, _ = _runs(20.0, settled=False)
-    route = jax.tree.map(lambda values: values[0], ROUTES["length"])
-    requests = jax.tree.map(lambda values: values[0], REQUESTS)
+    route = jax.tree.map(lambda values: np.asarray(values)[0], ROUTES["length"])
+    requests = jax.tree.map(lambda values: np.asarray(values)[0], REQUESTS)
     pool = int(route.pool[0])
-    tokens = pool_contexts(requests, route, DEPLOYMENT)[pool]
-    lone_s = first_token_s(preset("a100"), int(requests.isl[0]), 1, float(tokens))
+    tokens = jax.jit(pool_contexts)(requests, route, DEPLOYMENT)[pool]
+    lone_s = jax.jit(first_token_s)(preset("a100"), requests.isl[0], 1, tokens)
     assert int(runs.run.running[0, 0, 0]) == 1
     assert float(runs.ttft_s[0, 0, 0]) == pytest.approx(float(lone_s), rel=1e-5)
 
@@ -142,9 +155,8 @@ def test_differences_on_shared_arrivals_are_surer_than_apart():
 
 
 def test_policies_do_not_touch_each_other():
-    keys = jax.random.split(jax.random.key(5), SEEDS)
-    gaps_s = jax.vmap(lambda key: poisson_gaps(key, 100.0, N))(keys)
-    order = tuple(ROUTES)[::-1]
+    gaps_s = _gaps_s(100.0)
+    order = POLICIES[::-1]
     other = compare_policies(
         gaps_s,
         REQUESTS,
