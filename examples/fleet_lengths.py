@@ -53,7 +53,7 @@ def drift() -> None:
     laws = [lengths.named(kind) for kind in KINDS]
 
     @jax.jit
-    def robust(mixtures: jax.Array) -> RobustSizing:
+    def robust(mixtures: np.ndarray) -> RobustSizing:
         profiles = stacked([PROFILE] * 2)
         return robust_sizing(profiles, laws, mixtures, jnp.array([4096.0]), MAX_TOKENS, DEMAND, TARGET, NONE)
 
