@@ -16,12 +16,13 @@ from aicjax.fleet.fleet_state import Outcome, Times, replicas_of
 from aicjax.fleet.routing import LEAST_LOADED, Balance, Requests, Route, fit_route
 from aicjax.fleet.slot_queue import slot_waits
 from tests.oracles.fleet_events import Ended, Replica, run
-from tests.oracles.slot_queue import erlang_c
+from tests.oracles.slot_queue import erlang_c, heap_waits
 
 N, POOLS, WIDTH, SLOTS = 60, 2, 5, 3
 LONG = 4000
 
 simulate = jax.jit(fleet_run, static_argnames=("slots_width", "rules"))
+queue_waits = jax.jit(functools.partial(slot_waits, width=33))
 
 
 @functools.partial(jax.jit, static_argnames=("width",))
@@ -147,24 +148,15 @@ def _check(found: FleetRun, expected: list[Ended]):
 
 
 @pytest.mark.parametrize("slots", [1, 4, 33])
-def test_one_replica_is_a_slot_queue(slots: int):
+def test_one_replica_is_a_slot_queue_however_long_it_runs(slots: int):
     rng = np.random.default_rng(slots)
-    gaps_s = rng.exponential(1.0, LONG).astype(np.float32)
-    service_s = rng.lognormal(np.log(0.9 * slots) - 0.5, 1.0, LONG).astype(np.float32)
+    gaps_s, service_s = rng.exponential(1.0, LONG), rng.lognormal(np.log(0.9 * slots) - 0.5, 1.0, LONG)
+    gaps_s, service_s = gaps_s.astype(np.float32), service_s.astype(np.float32)
     waits_s = _one_pool(service_s, 1, slots, gaps_s).wait_s
-    expected = slot_waits(jnp.asarray(gaps_s), jnp.asarray(service_s), slots)
-    np.testing.assert_allclose(waits_s, expected, atol=1e-4)
-    assert float(np.max(expected)) > 1.0
-
-
-def test_waits_stay_exact_over_a_long_run_in_float32():
-    rng = np.random.default_rng(0)
-    gaps_s, service_s = rng.exponential(1.0, LONG), rng.exponential(7.0, LONG)
-    waits_s = _one_pool(service_s.astype(np.float32), 2, 4, gaps_s.astype(np.float32)).wait_s
-    with jax.enable_x64(True):
-        exact_s = np.asarray(_one_pool(service_s, 2, 4, gaps_s).wait_s)
+    np.testing.assert_allclose(waits_s, queue_waits(gaps_s, service_s, jnp.asarray(slots)), atol=1e-4)
     # After 2000 s the last digit of a time in float32 is 1.2e-4 s.
-    np.testing.assert_allclose(waits_s[LONG // 2 :], exact_s[LONG // 2 :], atol=3e-5)
+    exact_s = heap_waits(gaps_s.astype(float), service_s.astype(float), slots)
+    np.testing.assert_allclose(waits_s[LONG // 2 :], exact_s[LONG // 2 :], atol=1e-4)  # 6e-4 and more otherwise
     assert exact_s.max() > 5.0
 
 
