@@ -11,7 +11,6 @@ import numpy as np
 from aicjax._units import HOURS_PER_YEAR, MS_PER_S
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots, parse_knots, share
-from aicjax.fleet.optimum import GAMMAS
 from aicjax.fleet.reference_sizing import reference_sweep
 from aicjax.fleet.rules import FLEET_REFERENCE
 from aicjax.fleet.sizing import Sizing, cheapest
@@ -19,6 +18,7 @@ from aicjax.fleet.thresholds import knot_thresholds, on_front
 from benchmarks.fleet_cases import Row, profile_of
 from benchmarks.fleet_cases.slot_des import SEED, percentile_s, pools_of
 
+_GAMMAS = tuple(1.0 + step / 10.0 for step in range(11))
 _SUCCESS = 0.75
 _VERIFIED_REQUESTS = 10_000
 _LEAST_SIMULATED_PER_S = 0.1  # rate up to which the long pool is not simulated
@@ -33,20 +33,20 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterator[Row]:
     for stated in answers["optimize"]:
         case = stated["case"]
         label = f"{case['cdf']} {case['gs']}/{case['gl']} {case['B']}, {case['lam']} req/s"
-        sizing = _sweep(answers, case, knots, GAMMAS)
+        sizing = _sweep(answers, case, knots, _GAMMAS)
         order = np.argsort(sizing.usd_per_hour, kind="stable")
-        yield from _fleets(label, sizing, order, np.asarray(GAMMAS), stated["sweep"])
+        yield from _fleets(label, sizing, order, np.asarray(_GAMMAS), stated["sweep"])
         best = int(cheapest(sizing))
-        yield Row(f"{label}: best", GAMMAS[best], stated["best_analytical"]["gamma"], "relative", 1e-12)
+        yield Row(f"{label}: best", _GAMMAS[best], stated["best_analytical"]["gamma"], "relative", 1e-12)
         yield from _verified(answers, label, stated)
     for stated in answers["threshold_pareto"]:
         yield from _thresholds(answers, stated, knots)
     for stated in answers["whatif"]:
         case = {**_WHAT_IF, "gs": stated["gpu"], "gl": stated["gpu"], "lam": stated["lam"]}
-        sizing = _sweep(answers, case, knots, GAMMAS)
+        sizing = _sweep(answers, case, knots, _GAMMAS)
         best = np.array([int(cheapest(sizing))])
         yield from _fleets(
-            f"what-if {stated['gpu']} {stated['lam']}", sizing, best, np.asarray(GAMMAS), [stated["best"]]
+            f"what-if {stated['gpu']} {stated['lam']}", sizing, best, np.asarray(_GAMMAS), [stated["best"]]
         )
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from aicjax.fleet.capacity import Target, Verdict
 from aicjax.fleet.failures import availability, degraded, enough_up, least_spare, met_probability, up_probabilities
-from aicjax.fleet.lengths import from_pairs
-from aicjax.fleet.pools import Compression, split
-from aicjax.fleet.presets import preset
-from aicjax.fleet.profile import stacked
-from aicjax.fleet.sizing import Demand, stated
+from aicjax.fleet.sizing import Demand
+from tests.fleet.sizing_programs import STATED, leaves_agree, pools
+
+_enough_up = jax.jit(enough_up)
+_least_spare = jax.jit(least_spare, static_argnames="most")
 
 
 def _enough(bought: int, needed: int, up: float) -> float:
@@ -26,7 +26,7 @@ def _enough(bought: int, needed: int, up: float) -> float:
 @given(st.integers(1, 60), st.integers(-2, 62), st.floats(0.5, 0.999))
 def test_enough_up_is_the_tail_of_the_binomial_law(bought, needed, up):
     with jax.enable_x64(True):
-        assert enough_up(float(bought), float(needed), up) == pytest.approx(_enough(bought, needed, up), abs=1e-12)
+        assert _enough_up(float(bought), float(needed), up) == pytest.approx(_enough(bought, needed, up), abs=1e-12)
 
 
 def test_probabilities_of_failures_are_the_binomial_law():
@@ -38,14 +38,14 @@ def test_probabilities_of_failures_are_the_binomial_law():
 
 @pytest.mark.parametrize(("needed", "up", "probability"), [(20, 0.95, 0.999), (57, 0.987, 0.99), (1, 0.5, 0.9)])
 def test_least_spare_is_the_first_that_suffices(needed, up, probability):
-    spare, chance = least_spare(float(needed), up, probability, most=20)
+    spare, chance = _least_spare(float(needed), up, probability, most=20)
     enough = [_enough(needed + count, needed, up) >= probability for count in range(21)]
     assert int(spare) == enough.index(True)
     assert float(chance) == pytest.approx(_enough(needed + int(spare), needed, up), abs=1e-5)
 
 
 def test_spares_that_do_not_suffice_say_their_chance():
-    spare, chance = least_spare(20.0, 0.5, 0.999, most=3)
+    spare, chance = _least_spare(20.0, 0.5, 0.999, most=3)
     assert int(spare) == 3
     assert float(chance) == pytest.approx(_enough(23, 20, 0.5), abs=1e-5)
 
@@ -57,20 +57,10 @@ def test_replica_of_more_parts_is_down_more_often():
 
 
 def test_state_with_replicas_down_is_that_of_the_rest():
-    pools = split(
-        stacked([preset("a100")] * 2),
-        from_pairs([400, 1500, 5000], [100, 300, 900]),
-        jnp.asarray([2000.0]),
-        8000.0,
-        Compression(1.0, 0.75, 0.003),
-    )
-    replicas, demand, target = jnp.asarray([12.0, 22.0]), Demand(80.0), Target(1.0)
-    down = jnp.asarray([0.0, 2.0, 12.0])
-    run = jax.jit(degraded)
-    load = run(pools, replicas, demand, target, down)
-    alone = jax.jit(stated)(pools, replicas - 2, demand, target).load
-    for found, wanted in zip(jax.tree.leaves(load), jax.tree.leaves(alone), strict=True):
-        np.testing.assert_allclose(found[1], wanted, rtol=1e-5)
+    fleet, demand, target = pools(), Demand(80.0), Target(1.0)
+    replicas, down = jnp.asarray([12.0, 22.0]), jnp.asarray([0.0, 2.0, 12.0])
+    load = jax.jit(degraded)(fleet, replicas, demand, target, down)
+    leaves_agree(jax.tree.map(lambda leaf: leaf[1], load), STATED(fleet, replicas - 2, demand, target).load)
     assert load.verdict[2, 0] == Verdict.OVERLOADED
     assert np.isinf(load.ttft_s[2, 0])
     assert (np.diff(np.asarray(load.utilization)[:, 1]) > 0).all()

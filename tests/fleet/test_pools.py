@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from aicjax.fleet.cdf import load_lengths
 from aicjax.fleet.lengths import from_cdf, from_pairs
-from aicjax.fleet.pools import Compression, only_pool, prefill_share, service_of, split
+from aicjax.fleet.pools import Compression, only_pool, prefill_share, split
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import Profile, service_s, stacked
+from tests.fleet.sizing_programs import SERVICES, SPLIT
 
 ISL = np.array([100, 400, 800, 1500, 1700, 2600, 3500, 5000, 7000, 9000])
 OSL = np.array([20, 900, 100, 300, 2300, 300, 100, 900, 500, 400])
 LENGTHS = from_pairs(ISL, OSL)
 AZURE = from_cdf(load_lengths("azure").knots)
-_SPLIT = jax.jit(split)
 
 
 def _profiles(count: int) -> Profile:
@@ -68,7 +68,7 @@ def test_each_request_goes_where_the_rules_send_it(thresholds: list[float], gamm
 @settings(max_examples=30)
 @given(st.lists(st.floats(1, 60000), min_size=2, max_size=2), st.floats(1, 3), st.floats(0, 1))
 def test_no_request_and_no_output_token_is_lost(thresholds: list[float], gamma: float, success: float):
-    pools = _SPLIT(_profiles(3), AZURE, jnp.sort(jnp.asarray(thresholds)), 65536.0, Compression(gamma, success, 0.0))
+    pools = SPLIT(_profiles(3), AZURE, jnp.sort(jnp.asarray(thresholds)), 65536.0, Compression(gamma, success, 0.0))
     assert float(pools.share.sum()) == pytest.approx(1, abs=1e-5)
     assert float(pools.share.min()) >= 0
     written = jnp.sum(pools.share[:, None] * pools.lengths.weight * pools.lengths.osl)
@@ -82,7 +82,7 @@ def test_no_request_and_no_output_token_is_lost(thresholds: list[float], gamma: 
 
 def test_threshold_between_knots_loses_no_mass_and_the_long_law_starts_above_it():
     """The fleet reference drops what lies between the last knot and the threshold, and draws long requests below it."""
-    pools = _SPLIT(_profiles(2), AZURE, jnp.asarray([5000.0]), 65536.0, Compression(1.0, 0.75, 0.0))
+    pools = SPLIT(_profiles(2), AZURE, jnp.asarray([5000.0]), 65536.0, Compression(1.0, 0.75, 0.0))
     total, weight = np.asarray(pools.lengths.isl + pools.lengths.osl), np.asarray(pools.lengths.weight)
     between = (total[0] > 4096) & (total[0] <= 5000)
     assert weight[0][between].sum() > 0.01
@@ -91,9 +91,9 @@ def test_threshold_between_knots_loses_no_mass_and_the_long_law_starts_above_it(
 
 def test_compressed_requests_wait_for_their_compression():
     """The fleet reference documents the latency and does not apply it."""
-    late = split(_profiles(2), LENGTHS, jnp.asarray([2000.0]), 8000.0, Compression(2.0, 1.0, 0.5))
+    late = SPLIT(_profiles(2), LENGTHS, jnp.asarray([2000.0]), 8000.0, Compression(2.0, 1.0, 0.5))
     free = late._replace(delay_s=jnp.zeros_like(late.delay_s))
-    extra = jax.vmap(service_of)(late).prefill_s - jax.vmap(service_of)(free).prefill_s
+    extra = SERVICES(late).prefill_s - SERVICES(free).prefill_s
     points = LENGTHS.isl.size
     np.testing.assert_allclose(extra[:, :points], 0)
     np.testing.assert_allclose(extra[:, points:], 0.5, rtol=1e-5)
@@ -104,8 +104,8 @@ def test_compression_changes_the_service_of_the_short_pool():
     """In the fleet reference the short pool's service stays as without compression."""
 
     def mean_s(gamma: float) -> float:
-        pools = split(_profiles(2), LENGTHS, jnp.asarray([2000.0]), 8000.0, Compression(gamma, 1.0, 0.0))
-        law = jax.vmap(service_of)(pools)
+        pools = SPLIT(_profiles(2), LENGTHS, jnp.asarray([2000.0]), 8000.0, Compression(gamma, 1.0, 0.0))
+        law = SERVICES(pools)
         return float(jnp.sum(law.weight[0] * law.service_s[0]))
 
     assert abs(mean_s(2.0) / mean_s(1.0) - 1) > 0.01

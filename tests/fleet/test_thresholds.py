@@ -1,32 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of thresholds, their front, and what other rates and GPUs take."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots
-from aicjax.fleet.lengths import from_pairs
-from aicjax.fleet.pools import Compression, split
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import stacked
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.sizing import Demand, cheapest, stated
+from aicjax.fleet.sizing import Demand
 from aicjax.fleet.thresholds import knot_thresholds, on_front, threshold_table
-from aicjax.fleet.two_pool import gamma_sweep
 from aicjax.fleet.what_if import breaking_rate_per_s, stacked_fleets, what_if
+from tests.fleet.sizing_programs import (
+    COMPRESSION,
+    LENGTHS,
+    MAX_TOKENS,
+    PROFILES,
+    SIZED,
+    STATED,
+    THRESHOLDS,
+    leaves_agree,
+    pools,
+)
 
-LENGTHS = from_pairs([100, 400, 800, 1500, 1700, 2600, 3500, 5000], [20, 100, 100, 300, 300, 300, 100, 900])
 A100, H100 = preset("a100"), preset("h100")
-PROFILES = stacked([A100, H100])
-COMPRESSION = Compression(1.5, 0.75, 0.003)
 GAMMAS = jnp.asarray([1.0, 1.5])
 TARGET, DEMAND = Target(1.0), Demand(300.0)
-_sweep = jax.jit(gamma_sweep)
 ROW = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
@@ -47,12 +52,11 @@ def test_front_is_what_nothing_beats(rows: list[tuple[int, int]]):
 
 
 def test_table_is_each_threshold_by_itself():
-    thresholds = jnp.asarray([[600.0], [2000.0], [3000.0]])
-    table = jax.jit(threshold_table)(PROFILES, LENGTHS, thresholds, 8000.0, GAMMAS, DEMAND, TARGET, COMPRESSION)
-    for row, threshold in enumerate(thresholds):
-        alone = _sweep(PROFILES, LENGTHS, threshold, 8000.0, GAMMAS, DEMAND, TARGET, COMPRESSION)
-        for found, wanted in zip(jax.tree.leaves(table.sizing), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(found[row], wanted, rtol=1e-5, atol=1e-12)
+    thresholds = jnp.asarray([[600.0], [2000.0]])
+    table = jax.jit(threshold_table)(PROFILES, LENGTHS, thresholds, MAX_TOKENS, GAMMAS, DEMAND, TARGET, COMPRESSION)
+    for (row, threshold), (column, gamma) in itertools.product(enumerate([600.0, 2000.0]), enumerate(GAMMAS.tolist())):
+        alone = SIZED(pools(gamma, threshold), DEMAND, TARGET)
+        leaves_agree(jax.tree.map(lambda leaf, at=(row, column): leaf[at], table.sizing), alone)
     saved = 1 - np.asarray(table.sizing.usd_per_hour) / float(table.single_usd_per_hour)
     np.testing.assert_allclose(table.saving, saved, rtol=1e-5)
     wanted = on_front(table.sizing.usd_per_hour.ravel(), table.sizing.worst_ttft_s.ravel())
@@ -65,26 +69,25 @@ def test_thresholds_leave_requests_to_either_pool():
 
 
 def test_what_if_is_the_cheapest_of_each_sweep():
-    fleets = [[A100, A100], [H100, H100], [A100, H100]]
+    fleets = [[A100, A100], [A100, H100]]
     rates = jnp.asarray([100.0, 300.0])
-    thresholds = jnp.asarray([2000.0])
     found = jax.jit(what_if)(
-        stacked_fleets(fleets), LENGTHS, thresholds, 8000.0, GAMMAS, rates, DEMAND, TARGET, COMPRESSION
+        stacked_fleets(fleets), LENGTHS, THRESHOLDS, MAX_TOKENS, GAMMAS, rates, DEMAND, TARGET, COMPRESSION
     )
-    for row, profiles in enumerate(fleets):
-        for column, rate in enumerate(rates.tolist()):
-            sweep = _sweep(stacked(profiles), LENGTHS, thresholds, 8000.0, GAMMAS, Demand(rate), TARGET, COMPRESSION)
-            best = int(cheapest(sweep))
-            assert float(found.gamma[row, column]) == float(GAMMAS[best])
-            assert float(found.sizing.usd_per_hour[row, column]) == pytest.approx(float(sweep.usd_per_hour[best]))
-            assert np.asarray(found.sizing.load.replicas)[row, column].tolist() == sweep.load.replicas[best].tolist()
+    for (row, profiles), (column, rate) in itertools.product(enumerate(fleets), enumerate(rates.tolist())):
+        each = [
+            SIZED(pools(gamma)._replace(profile=stacked(profiles)), Demand(rate), TARGET) for gamma in GAMMAS.tolist()
+        ]
+        best = int(np.argmin([float(sizing.usd_per_hour) for sizing in each]))
+        assert all(bool(sizing.met) for sizing in each)
+        assert float(found.gamma[row, column]) == float(GAMMAS[best])
+        leaves_agree(jax.tree.map(lambda leaf, at=(row, column): leaf[at], found.sizing), each[best])
 
 
 def test_fleet_breaks_at_its_breaking_rate():
-    pools = split(PROFILES, LENGTHS, jnp.asarray([2000.0]), 8000.0, COMPRESSION)
+    fleet = pools()
     replicas = jnp.asarray([12.0, 14.0])
-    rate = float(jax.jit(breaking_rate_per_s)(pools, replicas, DEMAND, TARGET))
-    check = jax.jit(stated)
+    rate = float(jax.jit(breaking_rate_per_s)(fleet, replicas, DEMAND, TARGET))
     assert rate > 0
-    assert bool(check(pools, replicas, Demand(rate * 0.999), TARGET).met)
-    assert not bool(check(pools, replicas, Demand(rate * 1.001), TARGET).met)
+    assert bool(STATED(fleet, replicas, Demand(rate * 0.999), TARGET).met)
+    assert not bool(STATED(fleet, replicas, Demand(rate * 1.001), TARGET).met)

@@ -8,26 +8,13 @@ import pytest
 
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.erlang import erlang_c
-from aicjax.fleet.lengths import from_pairs
-from aicjax.fleet.optimum import optimum
 from aicjax.fleet.pool_queue import simulate_queues
-from aicjax.fleet.pools import Compression, Pool, split
-from aicjax.fleet.presets import preset
-from aicjax.fleet.profile import stacked
 from aicjax.fleet.service import ServiceLaw
 from aicjax.fleet.sizing import Demand
 from aicjax.fleet.verify import share_confidence, verified
+from tests.fleet.sizing_programs import pools, rows
 
 KEY = jax.random.key(3)
-PROFILES = stacked([preset("a100")] * 2)
-LENGTHS = from_pairs([100, 400, 800, 1500, 1700, 2600, 3500, 5000], [20, 100, 100, 300, 300, 300, 100, 900])
-COMPRESSION = Compression(1.5, 0.75, 0.003)
-THRESHOLDS = jnp.asarray([2000.0])
-
-
-def _pools(gammas: list[float]) -> Pool:
-    rows = [split(PROFILES, LENGTHS, THRESHOLDS, 8000.0, COMPRESSION._replace(gamma=gamma)) for gamma in gammas]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
 
 def test_settled_runs_wait_as_in_the_long_run_from_their_first_requests():
@@ -48,7 +35,7 @@ def test_settled_runs_wait_as_in_the_long_run_from_their_first_requests():
 def test_more_replicas_are_as_good_on_common_random_numbers():
     demand, target = Demand(300.0), Target(0.3)
     counts = jnp.asarray([[14.0, 22.0], [15.0, 23.0], [18.0, 30.0]])
-    found = verified(KEY, _pools([1.5, 1.5, 1.5]), counts, demand, target, requests=2000, seeds=4)
+    found = verified(KEY, rows(pools(), pools(), pools()), counts, demand, target, requests=1000, seeds=8)
     assert (np.diff(found.ttft_s.value, axis=0) <= 1e-6).all()
     assert (np.diff(found.within_limit, axis=0) >= 0).all()
     assert (found.ttft_s.low <= found.ttft_s.value).all()
@@ -56,9 +43,9 @@ def test_more_replicas_are_as_good_on_common_random_numbers():
 
 
 def test_a_limit_far_away_is_certain_and_one_out_of_reach_is_not_met():
-    counts = jnp.asarray([[18.0, 30.0]])
-    far = verified(KEY, _pools([1.5]), counts, Demand(300.0), Target(60.0), requests=1000, seeds=8)
-    near = verified(KEY, _pools([1.5]), counts, Demand(300.0), Target(1e-3), requests=1000, seeds=8)
+    counts = jnp.asarray([[18.0, 30.0]] * 3)
+    far = verified(KEY, rows(pools(), pools(), pools()), counts, Demand(300.0), Target(60.0), requests=1000, seeds=8)
+    near = verified(KEY, rows(pools(), pools(), pools()), counts, Demand(300.0), Target(1e-3), requests=1000, seeds=8)
     assert far.met.all()
     assert far.all_confidence[0] > 0.99
     assert not near.met.any()
@@ -76,25 +63,3 @@ def test_confidence_is_students_law_of_the_runs():
 def test_few_runs_that_agree_are_no_certainty():
     assert float(share_confidence(np.full(4, 0.992), 0.99, 100)) < 0.75
     assert float(share_confidence(np.full(4, 0.992), 0.99, 1_000_000)) > 0.999
-
-
-def test_optimum_lists_the_cheapest_first_and_simulates_different_fleets():
-    found = optimum(
-        KEY,
-        PROFILES,
-        LENGTHS,
-        THRESHOLDS,
-        8000.0,
-        Demand(300.0),
-        Target(1.0),
-        COMPRESSION,
-        gammas=(1.0, 1.5, 1.5001, 2.0),
-        candidates=2,
-        requests=1000,
-        seeds=4,
-    )
-    simulated = len(found.verification.all_confidence)
-    usd = found.sizing.usd_per_hour[found.sizing.met]
-    assert (np.diff(usd[:simulated]) >= 0).all()
-    assert len({tuple(row) for row in found.sizing.load.replicas[:simulated].tolist()}) == simulated
-    assert found.verification.met[found.chosen]
