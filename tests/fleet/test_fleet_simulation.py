@@ -43,7 +43,7 @@ def _routes(requests: Requests, draws: jax.Array) -> list[Route]:
     ]
 
 
-ROUTES = dict(zip(POLICIES, _routes(REQUESTS, DRAWS), strict=True))
+ROUTES: dict[str, Route] = dict(zip(POLICIES, _routes(REQUESTS, DRAWS), strict=True))
 DEPLOYMENT = Deployment(stacked([preset("a100")] * 2), LIMITS, jnp.asarray([3, 2], jnp.int32))
 
 
