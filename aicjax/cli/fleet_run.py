@@ -75,7 +75,8 @@ def simulate(
 
     given = fleet.given(ctx, {"fleet_file": "fleet"})
     output = FleetOutput.take(given)
-    request = SimulateRequest(**{"fleet": take_fleet(given)}, **given)
+    given["fleet"] = take_fleet(given)
+    request = SimulateRequest(**given)
 
     from aicjax.fleet.answers import simulate as answer
 
@@ -102,7 +103,8 @@ def simulate_fleet(
 
     given = fleet.given(ctx, {"fleet_file": "fleet"})
     output = FleetOutput.take(given)
-    request = SimulateRequest(**{"fleet": take_fleet(given)}, **given)
+    given["fleet"] = take_fleet(given)
+    request = SimulateRequest(**given)
 
     from aicjax.fleet.answers import simulate as answer
 
@@ -157,7 +159,8 @@ def routers(
     output = FleetOutput.take(given)
     if given.get("compat") == "fleet-reference":
         given = {"routers": "length,compress,random", **given}
-    request = RoutersRequest(**{"fleet": take_fleet(given)}, **given)
+    given["fleet"] = take_fleet(given)
+    request = RoutersRequest(**given)
 
     from aicjax.fleet.answers import routers as answer
 
