@@ -27,7 +27,7 @@ def pools(gamma: float = 1.5, threshold: float = 2000.0) -> Pool:
 
 def one_length(isl: float, osl: float, max_tokens: float) -> Pool:
     """The pools where all requests are alike and go to the first, of the same shapes."""
-    alike = Lengths(*(jnp.full(LENGTHS.isl.shape, number) for number in (isl, osl, 1.0 / len(ISL))))
+    alike = Lengths(*(jnp.full(LENGTHS.isl.shape, number, LENGTHS.isl.dtype) for number in (isl, osl, 1.0 / len(ISL))))
     top = jnp.asarray([max_tokens])
     return SPLIT(PROFILES, alike, top, max_tokens * 2, COMPRESSION._replace(gamma=1.0))
 

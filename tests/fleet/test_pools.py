@@ -50,7 +50,7 @@ def _routed(
 
 
 @pytest.mark.parametrize("gamma", [1.0, 1.2, 2.0, 4.0])
-@pytest.mark.parametrize("thresholds", [[2000.0], [1000.0, 4000.0], [1000.0, 1500.0, 4000.0]])
+@pytest.mark.parametrize("thresholds", [[2000.0], [1000.0, 1500.0, 4000.0]])
 def test_each_request_goes_where_the_rules_send_it(thresholds: list[float], gamma: float):
     limit, success = 8000.0, 0.75
     pools = split(
@@ -65,7 +65,7 @@ def test_each_request_goes_where_the_rules_send_it(thresholds: list[float], gamm
         assert found == pytest.approx({key: share for key, share in wanted.items() if share > 0}, abs=1e-6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.floats(1, 60000), min_size=2, max_size=2), st.floats(1, 3), st.floats(0, 1))
 def test_no_request_and_no_output_token_is_lost(thresholds: list[float], gamma: float, success: float):
     pools = SPLIT(_profiles(3), AZURE, jnp.sort(jnp.asarray(thresholds)), 65536.0, Compression(gamma, success, 0.0))

@@ -6,7 +6,8 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicjax.fleet.capacity import Target
@@ -32,10 +33,12 @@ from tests.fleet.sizing_programs import (
 A100, H100 = preset("a100"), preset("h100")
 GAMMAS = jnp.asarray([1.0, 1.5])
 TARGET, DEMAND = Target(1.0), Demand(300.0)
+_front = jax.jit(on_front, static_argnums=2)
 ROW = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
-@given(st.lists(ROW, min_size=1, max_size=8))
+@settings(max_examples=50)
+@given(st.lists(ROW, min_size=7, max_size=7))
 def test_front_is_what_nothing_beats(rows: list[tuple[int, int]]):
     usd, ttft_s = np.array(rows, float).T
 
@@ -46,9 +49,9 @@ def test_front_is_what_nothing_beats(rows: list[tuple[int, int]]):
         return any(money <= 0 and time <= 0 and (money < 0 or time < 0) for money, time in others)
 
     wanted = [not beaten(row, strict=False) for row in range(len(rows))]
-    assert np.asarray(on_front(usd, ttft_s)).tolist() == wanted
+    assert np.asarray(_front(usd, ttft_s)).tolist() == wanted
     reference = [not beaten(row, strict=True) for row in range(len(rows))]
-    assert np.asarray(on_front(usd, ttft_s, FLEET_REFERENCE)).tolist() == reference
+    assert np.asarray(_front(usd, ttft_s, FLEET_REFERENCE)).tolist() == reference
 
 
 def test_table_is_each_threshold_by_itself():
@@ -68,6 +71,7 @@ def test_thresholds_leave_requests_to_either_pool():
     assert knot_thresholds(knots).tolist() == [128, 256]
 
 
+@pytest.mark.slow
 def test_what_if_is_the_cheapest_of_each_sweep():
     fleets = [[A100, A100], [A100, H100]]
     rates = jnp.asarray([100.0, 300.0])
