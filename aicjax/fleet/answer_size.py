@@ -14,7 +14,7 @@ from aicjax.fleet.inputs import law_of, profile_of
 from aicjax.fleet.profile import stacked
 from aicjax.fleet.requests import SizeRequest
 from aicjax.fleet.size_cases import by_gamma, demand_of, floats, numbers_of, pool_names, pools_by_gamma, target_of
-from aicjax.fleet.verify import Verification, verified
+from aicjax.fleet.verify import REQUESTS, Verification, verified
 
 LIKELY = 0.5  # probability from which on a simulated limit counts as met
 
@@ -38,7 +38,6 @@ def size(request: SizeRequest) -> SizeAnswer:
     order = sorted(range(len(rows)), key=lambda row: (not rows[row].meets, rows[row].cost.per_hour))
     checked = order[: request.verify_top]
     if checked:
-        busy = [pool.replicas * pool.slots * pool.utilization for row in checked for pool in rows[row].pools]
         tried = {**numbers, "gamma": numbers["gamma"][jnp.asarray(checked)]}
         simulation = verified(
             jax.random.key(request.seed),
@@ -46,7 +45,7 @@ def size(request: SizeRequest) -> SizeAnswer:
             found.load.replicas[jnp.asarray(checked)],
             demand_of(numbers)._replace(arrival_cv2=float(numbers["arrival_cv2"])),
             target_of(numbers),
-            requests=request.run_length(max(busy)),
+            requests=REQUESTS if request.requests is None else request.requests,
             seeds=request.seeds,
         )
         for place, row in enumerate(checked):
