@@ -124,6 +124,6 @@ def _between(lengths: Lengths, low: Float[Array, "*axes"], high: Float[Array, "*
 
     def weights(low: FloatScalar, high: FloatScalar) -> Float[Array, " point"]:
         law, share = within(lengths, low, high)
-        return law.weight * share
+        return jnp.asarray(law.weight) * share
 
     return jnp.vectorize(weights, signature="(),()->(k)")(low, jnp.maximum(low, high))

@@ -18,7 +18,9 @@ def _real(clock: Clock) -> np.ndarray:
 def test_a_million_steps_add_up():
     """A sum in float32 alone is off by hours of 1e5 s; this is off by the rounding of one addition."""
     step_s = np.float32(0.1003)
-    end, _ = jax.lax.scan(lambda clock, _: (later(clock, jnp.asarray(step_s)), None), clock_at(jnp.float32(0)), length=10**6)
+    end, _ = jax.lax.scan(
+        lambda clock, _: (later(clock, jnp.asarray(step_s)), None), clock_at(jnp.float32(0)), length=10**6
+    )
     assert abs(_real(end) - 1e6 * float(step_s)) < 2 * ULP_S
     assert 0 <= float(end.part) <= 1
 

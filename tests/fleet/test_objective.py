@@ -85,7 +85,7 @@ def test_rounded_optimum_is_that_of_brute_force():
     assert bool(found.sizing.met)
     assert float(usd) <= float(found.sizing.usd_per_hour) * 1.02, "whole replicas cost more than parts of them"
 
-    thresholds, gammas = np.arange(500.0, 6000.0, 250.0), np.array([1.0, 1.5, 2.0])
+    thresholds, gammas = np.arange(500.0, 6000.0, 500.0), np.array([1.0, 1.5, 2.0])
     counts = np.array(list(itertools.product(range(1, 9), range(1, 9))), float)
 
     def met(threshold: jax.Array, gamma: jax.Array, replicas: jax.Array) -> jax.Array:
