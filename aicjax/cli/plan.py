@@ -38,7 +38,7 @@ def command(
     price_per_gpu_hour: Annotated[
         str | None,
         flag(
-            "--price", panel=_PLAN, default="0", metavar="USD,...", text="Price of a GPU hour, one or one per system."
+            "--price", panel=_PLAN, default="none", metavar="USD,...", text="Price of a GPU hour, or one per system."
         ),
     ] = None,
     backend: options.Backend = None,

@@ -42,7 +42,7 @@ def plan(request: PlanRequest) -> PlanAnswer:
             if count.met:
                 best = min(best, _price(candidate, count.replicas))
         rows.append(_row(request, law, candidate, count))
-    rows.sort(key=lambda row: (row.verdict != "met", row.confidence is None, row.cost.per_hour, row.gpus))
+    rows.sort(key=_order)
     return PlanAnswer(asked_of(request, law), request.model_path, request.tpot_ms, tuple(rows), refused)
 
 
@@ -59,10 +59,10 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
     load = pool_load(float(needed), candidate.slots, rate_per_s, candidate.service, target_of(request), cv2)
     spare = math.ceil(needed / request.availability) - needed + request.spare_replicas
     bought = needed + spare
+    price, gpus = _price(candidate, bought)
     isl, osl = (rate_per_s * float(mean) for mean in lengths.mean(law))
     prefill_share = float((candidate.service.weight * candidate.service.prefill_s).sum())
     prefill_share /= float((candidate.service.weight * candidate.service.service_s).sum())
-    paid = cost(bought * float(profile.price_per_hour), isl, osl, min(prefill_share, 1.0))
     return PlanRow(
         system=replica.system,
         backend=replica.backend,
@@ -76,11 +76,8 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
         needed=needed,
         spare=spare,
         replicas=bought,
-        gpus=int(bought * profile.gpus),
-        cost=CostAnswer(
-            *(float(value) for value in paid),
-            tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if paid.per_hour > 0 else None,
-        ),
+        gpus=int(gpus),
+        cost=None if request.price_per_gpu_hour is None else _cost(price, isl, osl, min(prefill_share, 1.0)),
         capacity_per_s=candidate.capacity_per_s,
         utilization=rate_per_s / (needed * candidate.capacity_per_s),
         ttft_ms=finite_ms(float(load.ttft_s)),
@@ -91,6 +88,19 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
         enough_up=float(enough_up(float(bought), float(needed), request.availability)),
         verdict=_verdict(request, candidate, count),
     )
+
+
+def _cost(usd_per_hour: float, isl_per_s: float, osl_per_s: float, prefill_share: float) -> CostAnswer:
+    paid = cost(usd_per_hour, isl_per_s, osl_per_s, prefill_share)
+    return CostAnswer(
+        *(float(value) for value in paid),
+        tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if usd_per_hour > 0 else None,
+    )
+
+
+def _order(row: PlanRow) -> tuple[bool, bool, float, int]:
+    """Those that meet the limits first, of these the cheapest; without prices that of fewest GPUs."""
+    return row.verdict != "met", row.confidence is None, row.cost.per_hour if row.cost else 0.0, row.gpus
 
 
 def _verdict(request: PlanRequest, candidate: Candidate, count: Checked | None) -> str:

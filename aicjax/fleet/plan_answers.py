@@ -16,7 +16,7 @@ class PlanRow:
         gpus_per_replica: GPUs of a replica.
         needed, spare, replicas: Replicas that must be up, that may fail, and that are bought.
         gpus: GPUs that are bought.
-        cost: What they cost.
+        cost: What they cost; None without a price.
         capacity_per_s: Requests per second of a replica with every slot in use.
         utilization: Share of that capacity in use, with the needed replicas.
         ttft_ms: TTFT at the percentile by the queue law; None in overload.
@@ -41,7 +41,7 @@ class PlanRow:
     spare: int
     replicas: int
     gpus: int
-    cost: CostAnswer
+    cost: CostAnswer | None
     capacity_per_s: float
     utilization: float
     ttft_ms: float | None

@@ -29,7 +29,7 @@ class PlanRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFi
         systems: GPU systems to compare.
         backend: Engine, or `auto` for all.
         tpot_ms: Limit on the mean time per output token [ms].
-        price_per_gpu_hour: One price for all systems, or one for each [USD/h].
+        price_per_gpu_hour: One price for all systems, or one for each [USD/h]; None ranks by GPUs and answers no cost.
         candidates: Deployments of each system that are sized.
         max_gpus_per_replica: GPUs of the largest replica.
         spare_replicas: Replicas that may fail at once without missing the limit.
@@ -42,7 +42,7 @@ class PlanRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFi
     systems: Names
     backend: Literal["trtllm", "sglang", "vllm", "auto"] = "trtllm"
     tpot_ms: Milliseconds = 30.0
-    price_per_gpu_hour: Prices = (0.0,)
+    price_per_gpu_hour: Prices | None = None
     candidates: Annotated[int, Field(ge=1, le=20)] = 3
     max_gpus_per_replica: Count = 8
     spare_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -54,15 +54,16 @@ class PlanRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFi
 
     @model_validator(mode="after")
     def _check_prices(self) -> Self:
-        if len(self.price_per_gpu_hour) not in (1, len(self.systems)):
+        prices = self.price_per_gpu_hour
+        if prices is not None and len(prices) not in (1, len(self.systems)):
             raise InputError(
                 "price_per_gpu_hour",
-                list(self.price_per_gpu_hour),
+                list(prices),
                 f"one price, or one for each of {len(self.systems)} systems",
             )
         return self
 
     def price_of(self, system: str) -> float:
-        """Price of a GPU of a system [USD/h]."""
-        prices = self.price_per_gpu_hour
+        """Price of a GPU of a system [USD/h]; 0 where none is stated."""
+        prices = self.price_per_gpu_hour or (0.0,)
         return prices[0] if len(prices) == 1 else prices[self.systems.index(system)]

@@ -21,12 +21,15 @@ def _deployment(row: PlanRow) -> str:
 def _lines(answer: PlanAnswer) -> list[str]:
     best = answer.rows[0]
     spare = f" ({best.needed} needed, {best.spare} spare)" if best.spare else ""
-    lines = [
-        f"{best.replicas} replicas{spare} of {_deployment(best)}: {best.gpus} GPUs, {usd(best.cost.per_hour)}/h, "
-        f"{usd(best.cost.per_year)} a year",
-        f"per million tokens: {usd(best.cost.per_million_output)} by output, {usd(best.cost.per_million_input)} by "
-        f"input, {usd(best.cost.per_million_total)} by all",
-    ]
+    head = f"{best.replicas} replicas{spare} of {_deployment(best)}: {best.gpus} GPUs"
+    if best.cost is None:
+        lines = [f"{head}; no price of a GPU is stated: the fewest GPUs are first"]
+    else:
+        lines = [
+            f"{head}, {usd(best.cost.per_hour)}/h, {usd(best.cost.per_year)} a year",
+            f"per million tokens: {usd(best.cost.per_million_output)} by output, {usd(best.cost.per_million_input)} by "
+            f"input, {usd(best.cost.per_million_total)} by all",
+        ]
     if best.confidence is not None:
         lines.append(
             f"simulated step by step: P{answer.asked.percentile:g} TTFT {interval(best.ttft_simulated_ms)} ms, "
@@ -38,12 +41,16 @@ def _lines(answer: PlanAnswer) -> list[str]:
     return lines
 
 
-_COLUMNS = (
+_REPLICAS = (
     Column("deployment", _deployment, "left"),
     Column("replicas", lambda row: f"{row.needed} + {row.spare}" if row.spare else str(row.needed)),
     Column("GPUs", lambda row: str(row.gpus)),
+)
+_PRICES = (
     Column("$/h", lambda row: f"{row.cost.per_hour:.2f}"),
     Column("$/M\noutput", lambda row: f"{row.cost.per_million_output:.3f}"),
+)
+_NUMBERS = (
     Column("busy", lambda row: share(row.utilization)),
     Column("TTFT ms\nqueue law", lambda row: milliseconds(row.ttft_ms)),
     Column("TTFT ms\nsimulated", lambda row: interval(row.ttft_simulated_ms)),
@@ -55,7 +62,8 @@ _COLUMNS = (
 
 def _table(answer: PlanAnswer, console: Console) -> None:
     dropped = ("busy", "TTFT ms\nqueue law", "$/M\noutput")
-    print_fitted(console, "deployments", answer.rows, _COLUMNS, dropped)
+    prices = _PRICES if answer.rows[0].cost is not None else ()
+    print_fitted(console, "deployments", answer.rows, (*_REPLICAS, *prices, *_NUMBERS), dropped)
 
 
 def _failure(answer: PlanAnswer) -> NoFeasible | None:
