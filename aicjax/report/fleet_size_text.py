@@ -30,19 +30,25 @@ _POOL_COLUMNS = (
 def print_pools(console: Console, title: str, pools: tuple[PoolAnswer, ...]) -> None:
     """Prints the pools of a fleet as a table."""
     simulated = any(pool.ttft_simulated_ms is not None for pool in pools)
-    columns = [column for column in _POOL_COLUMNS if simulated or column.header != "TTFT ms\nsimulated"]
+    priced = any(pool.price_per_hour > 0 for pool in pools)
+    without = (() if simulated else ("TTFT ms\nsimulated",)) + (() if priced else ("$/h",))
+    columns = [column for column in _POOL_COLUMNS if column.header not in without]
     print_fitted(console, title, pools, columns, ("slots", "wait\nshare", "wait\nms"))
 
 
 def fleet_lines(fleet: FleetAnswer) -> list[str]:
     """A fleet and its cost, in sentences."""
     cost = fleet.cost
-    lines = [
-        f"{fleet_phrase(fleet)}: {fleet.gpus} GPUs, {usd(cost.per_hour)}/h, {usd(cost.per_year)} a year",
-        f"per million tokens: {usd(cost.per_million_output)} by output, {usd(cost.per_million_input)} by input, "
-        f"{usd(cost.per_million_total)} by all; split by time {usd(cost.input_price)} input + {usd(cost.output_price)} "
-        "output",
-    ]
+    head = f"{fleet_phrase(fleet)}: {fleet.gpus} GPUs"
+    if cost.per_hour > 0:
+        lines = [
+            f"{head}, {usd(cost.per_hour)}/h, {usd(cost.per_year)} a year",
+            f"per million tokens: {usd(cost.per_million_output)} by output, {usd(cost.per_million_input)} by input, "
+            f"{usd(cost.per_million_total)} by all; split by time {usd(cost.input_price)} input + "
+            f"{usd(cost.output_price)} output",
+        ]
+    else:
+        lines = [f"{head}; no price is stated"]
     if fleet.confidence is not None:
         lines.append(f"simulated: the limit is met with probability {fleet.confidence:.3f}")
     if fleet.refused > 0.5e-6:

@@ -7,8 +7,8 @@ import pytest
 
 from aicjax.cli.app import run
 
-PLAN = "plan --model Qwen/Qwen3-8B --system h200_sxm --rate 30 --isl 1000 --osl 200 --ttft 1000 --tpot 20 --candidates 1"
-FEW = "--requests 300 --seeds 2 --max-gpus-per-replica 1"
+PLAN = "plan --model Qwen/Qwen3-8B --system h200_sxm --rate 30 --isl 1000 --osl 200 --ttft 1000 --tpot 20"
+FEW = "--requests 300 --seeds 2 --candidates 1 --max-gpus-per-replica 1"
 
 
 @pytest.mark.slow
