@@ -4,8 +4,10 @@
 import math
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from aicjax._results import InputError
 from aicjax.fleet.answer_parts import FleetAnswer, ParetoAnswer, RateRow, ThresholdRow, WhatIfAnswer
@@ -15,10 +17,14 @@ from aicjax.fleet.inputs import law_of, profile_of
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.requests import ParetoRequest, WhatIfRequest
-from aicjax.fleet.size_cases import best_rows, by_rate, by_threshold, floats, numbers_of
-from aicjax.fleet.thresholds import knot_thresholds, on_front
+from aicjax.fleet.size_cases import Given, best_rows, gammas_of, given_of
+from aicjax.fleet.thresholds import knot_thresholds, on_front, threshold_sweep
+from aicjax.fleet.two_pool import BestReach, best_reach
+from aicjax.fleet.what_if import stacked_fleets, what_if
 
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)  # of the requests of a trace, at which pools may part
+
+_what_if = jax.jit(what_if)
 
 
 def pareto(request: ParetoRequest) -> ParetoAnswer:
@@ -64,11 +70,18 @@ def _tried(request: ParetoRequest, law: Lengths) -> list[tuple[int]]:
 def _cheapest_by_threshold(
     request: ParetoRequest, law: Lengths, profiles: Sequence[Profile], thresholds: Sequence[tuple[int, ...]]
 ) -> list[FleetAnswer]:
-    gammas = request.gammas if len(profiles) > 1 else (1.0,)
-    numbers = numbers_of(request, thresholds=thresholds, max_tokens=request.max_tokens, gamma=gammas)
-    rates = [float(numbers["rate_per_s"])] * len(thresholds)
-    found, facts = by_threshold(stacked(profiles), floats(law), numbers)
-    return best_rows(found, facts, rates, gammas, profiles, request.spare_replicas)
+    gammas = gammas_of(request, len(profiles))
+    given = given_of(request, law, gammas)
+    found = _best_by_threshold(stacked(profiles), jnp.asarray(thresholds, float), given)
+    rates = [float(given.demand.rate_per_s)] * len(thresholds)
+    return best_rows(found, rates, gammas, profiles, request.spare_replicas)
+
+
+@jax.jit
+def _best_by_threshold(
+    profiles: Profile, thresholds: Float[Array, "threshold pool_but_last"], given: Given
+) -> BestReach:
+    return best_reach(threshold_sweep(profiles, thresholds=thresholds, **given._asdict()), given.gammas)
 
 
 def _cost_and_time(row: FleetAnswer) -> tuple[float, float]:
@@ -86,20 +99,19 @@ def whatif(request: WhatIfRequest) -> WhatIfAnswer:
     law = law_of(request)
     pools = len(request.pool_replicas)
     kinds = [request.pool_replicas] if request.compare is None else [(kind,) * pools for kind in request.compare]
-    gammas = request.gammas if pools == 2 else (1.0,)
-    numbers = numbers_of(
-        request,
-        thresholds=request.thresholds,
-        max_tokens=request.max_tokens,
-        gamma=gammas,
-        rate_per_s=request.rates_per_s,
+    fleets = [[profile_of(replica) for replica in kind] for kind in kinds]
+    gammas = gammas_of(request, pools)
+    found = _what_if(
+        stacked_fleets(fleets),
+        thresholds=jnp.asarray(request.thresholds, float),
+        rates_per_s=jnp.asarray(request.rates_per_s, float),
+        **given_of(request, law, gammas)._asdict(),
     )
     rows: list[RateRow] = []
-    for kind in kinds:
-        profiles = [profile_of(replica) for replica in kind]
-        found, facts = by_rate(stacked(profiles), floats(law), numbers)
-        fleets = best_rows(found, facts, request.rates_per_s, gammas, profiles, request.spare_replicas)
+    for place, profiles in enumerate(fleets):
+        own = jax.tree.map(lambda leaf, place=place: leaf[place], found)
+        answers = best_rows(own, request.rates_per_s, gammas, profiles, request.spare_replicas)
         name = " + ".join(dict.fromkeys(profile.name for profile in profiles))
-        rows += [RateRow(rate, name, fleet) for rate, fleet in zip(request.rates_per_s, fleets, strict=True)]
+        rows += [RateRow(rate, name, fleet) for rate, fleet in zip(request.rates_per_s, answers, strict=True)]
     order = {rate: place for place, rate in enumerate(request.rates_per_s)}
     return WhatIfAnswer(asked_of(request, law), tuple(sorted(rows, key=lambda row: order[row.rate_per_s])))

@@ -13,10 +13,13 @@ from aicjax.fleet.fleet_rows import asked_of, fleet_answers
 from aicjax.fleet.inputs import law_of, profile_of
 from aicjax.fleet.profile import stacked
 from aicjax.fleet.requests import SizeRequest
-from aicjax.fleet.size_cases import by_gamma, demand_of, floats, numbers_of, pool_names, pools_by_gamma, target_of
+from aicjax.fleet.size_cases import gammas_of, given_of, pool_names
+from aicjax.fleet.two_pool import gamma_pools, gamma_sweep
 from aicjax.fleet.verify import REQUESTS, Verification, verified
 
 LIKELY = 0.5  # probability from which on a simulated limit counts as met
+
+_sweep, _pools = jax.jit(gamma_sweep), jax.jit(gamma_pools)
 
 
 def size(request: SizeRequest) -> SizeAnswer:
@@ -29,22 +32,23 @@ def size(request: SizeRequest) -> SizeAnswer:
     """
     law = law_of(request)
     profiles = [profile_of(replica) for replica in request.pool_replicas]
-    gammas = request.gammas if len(request.thresholds) == 1 else (1.0,)
-    numbers = numbers_of(request, thresholds=request.thresholds, max_tokens=request.max_tokens, gamma=gammas)
-    rates = [float(numbers["rate_per_s"])] * len(gammas)
-    found, facts = by_gamma(stacked(profiles), floats(law), numbers)
+    gammas = gammas_of(request, len(profiles))
+    given, thresholds = given_of(request, law, gammas), jnp.asarray(request.thresholds, float)
+    rates = [float(given.demand.rate_per_s)] * len(gammas)
+    found = _sweep(stacked(profiles), thresholds=thresholds, **given._asdict())
     named = list(zip(pool_names(len(profiles)), profiles, strict=True))
-    rows = fleet_answers(found, facts, rates, gammas, named, request.spare_replicas)
+    rows = fleet_answers(found.sizing, found.facts, rates, gammas, named, request.spare_replicas)
     order = sorted(range(len(rows)), key=lambda row: (not rows[row].meets, rows[row].cost.per_hour))
     checked = order[: request.verify_top]
     if checked:
-        tried = {**numbers, "gamma": numbers["gamma"][jnp.asarray(checked)]}
+        tried = jnp.asarray(checked)
+        reaches = given.gammas[tried]
         simulation = verified(
             jax.random.key(request.seed),
-            pools_by_gamma(stacked(profiles), floats(law), tried),
-            found.load.replicas[jnp.asarray(checked)],
-            demand_of(numbers)._replace(arrival_cv2=float(numbers["arrival_cv2"])),
-            target_of(numbers),
+            _pools(stacked(profiles), given.lengths, thresholds, given.max_tokens, reaches, given.compression),
+            found.sizing.load.replicas[tried],
+            given.demand,
+            given.target,
             requests=REQUESTS if request.requests is None else request.requests,
             seeds=request.seeds,
         )

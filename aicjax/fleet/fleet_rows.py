@@ -3,12 +3,10 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from aicjax._units import MS_PER_S
 from aicjax.fleet import lengths
@@ -17,8 +15,8 @@ from aicjax.fleet.capacity import PoolLoad, Verdict
 from aicjax.fleet.cost import cost, tokens_per_usd
 from aicjax.fleet.inputs import load_of
 from aicjax.fleet.lengths import Lengths
-from aicjax.fleet.pools import Pool, prefill_share
-from aicjax.fleet.profile import Profile, slots
+from aicjax.fleet.pools import PoolFacts
+from aicjax.fleet.profile import Profile
 from aicjax.fleet.request_fields import LimitFields, Request, WorkloadFields
 from aicjax.fleet.sizing import Sizing
 
@@ -52,34 +50,6 @@ def asked_of(request: Request, law: Lengths) -> Asked:
 def finite_ms(seconds: float) -> float | None:
     """Milliseconds, or None of what is not finite."""
     return float(seconds) * MS_PER_S if math.isfinite(seconds) else None
-
-
-class PoolFacts(NamedTuple):
-    """What an answer says of a pool beside its load.
-
-    Attributes:
-        slots: Requests that a replica runs at once.
-        max_tokens: Most tokens of a request.
-        mean_isl, mean_osl: Mean tokens of its requests.
-        prefill_share: Share of the slot time that is prefill.
-    """
-
-    slots: Array
-    max_tokens: Array
-    mean_isl: Array
-    mean_osl: Array
-    prefill_share: Array
-
-
-def facts_of(pools: Pool) -> PoolFacts:
-    """The facts of pools along a leading axis [pool]."""
-
-    def one(pool: Pool) -> PoolFacts:
-        isl, osl = lengths.mean(pool.lengths)
-        limit = jnp.asarray(pool.max_tokens, float)
-        return PoolFacts(slots(pool.profile, limit), limit, isl, osl, prefill_share(pool))
-
-    return jax.vmap(one)(pools)
 
 
 def fleet_answers(

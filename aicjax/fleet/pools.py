@@ -4,11 +4,11 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from aicjax._types import FloatScalar
-from aicjax.fleet.lengths import Lengths, within
-from aicjax.fleet.profile import Profile
+from aicjax.fleet.lengths import Lengths, mean, within
+from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service import ServiceLaw, service_law
 
@@ -43,6 +43,23 @@ class Pool(NamedTuple):
     lengths: Lengths
     delay_s: Float[Array, " point"]
     share: Float[Array, ""]
+
+
+class PoolFacts(NamedTuple):
+    """What is to be said of a pool beside its load.
+
+    Attributes:
+        slots: Requests that a replica runs at once.
+        max_tokens: Its context limit.
+        mean_isl, mean_osl: Mean tokens of its requests.
+        prefill_share: Share of the slot time that is prefill.
+    """
+
+    slots: Int[Array, "*axes"]
+    max_tokens: Float[Array, "*axes"]
+    mean_isl: Float[Array, "*axes"]
+    mean_osl: Float[Array, "*axes"]
+    prefill_share: Float[Array, "*axes"]
 
 
 def only_pool(profile: Profile, lengths: Lengths, max_tokens: FloatScalar) -> Pool:
@@ -111,6 +128,12 @@ def service_of(pool: Pool, *, rules: Rules = SANE, whole: bool = True) -> Servic
     """
     law = service_law(pool.profile, pool.lengths, pool.max_tokens, rules=rules, whole=whole)
     return law._replace(prefill_s=law.prefill_s + pool.delay_s)
+
+
+def pool_facts(pool: Pool) -> PoolFacts:
+    """The facts of one pool."""
+    limit = jnp.asarray(pool.max_tokens, float)
+    return PoolFacts(slots(pool.profile, limit), limit, *mean(pool.lengths), prefill_share(pool))
 
 
 def prefill_share(pool: Pool) -> Float[Array, ""]:

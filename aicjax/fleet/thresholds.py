@@ -17,7 +17,7 @@ from aicjax.fleet.pools import Compression, Pool, only_pool
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.sizing import Demand, Sizing, sized
-from aicjax.fleet.two_pool import gamma_sweep
+from aicjax.fleet.two_pool import Sweep, gamma_sweep
 
 LEAST_SHARE, MOST_SHARE = 0.01, 0.999  # of the requests in the short pool, for a threshold to be tried
 
@@ -44,6 +44,24 @@ def knot_thresholds(knots: Knots) -> Float[np.ndarray, " threshold"]:
     return knots.tokens[:-1][inside[:-1]]
 
 
+def threshold_sweep(
+    profiles: Profile,
+    lengths: Lengths,
+    thresholds: Float[Array, "threshold pool_but_last"],
+    max_tokens: FloatScalar,
+    gammas: Float[Array, " gamma"],
+    demand: Demand,
+    target: Target,
+    compression: Compression,
+) -> Sweep:
+    """Fleets for all thresholds and reaches; arguments as those of `gamma_sweep`, with rows of thresholds."""
+
+    def at(row: Float[Array, " pool_but_last"]) -> Sweep:
+        return gamma_sweep(profiles, lengths, row, max_tokens, gammas, demand, target, compression)
+
+    return jax.vmap(at)(jnp.asarray(thresholds, float))
+
+
 def threshold_table(
     profiles: Profile,
     lengths: Lengths,
@@ -54,11 +72,8 @@ def threshold_table(
     target: Target,
     compression: Compression,
 ) -> ThresholdTable:
-    """Fleets for all thresholds and reaches; arguments as those of `gamma_sweep`, with rows of thresholds."""
-    rows = jnp.asarray(thresholds, float)
-    sizing = jax.vmap(lambda row: gamma_sweep(profiles, lengths, row, max_tokens, gammas, demand, target, compression))(
-        rows
-    )
+    """Fleets for all thresholds and reaches beside one pool; arguments as those of `threshold_sweep`."""
+    sizing = threshold_sweep(profiles, lengths, thresholds, max_tokens, gammas, demand, target, compression).sizing
     usd = single_pool_usd_per_hour(profiles, lengths, max_tokens, demand, target)
     front = on_front(sizing.usd_per_hour.ravel(), sizing.worst_ttft_s.ravel()).reshape(sizing.usd_per_hour.shape)
     return ThresholdTable(sizing, usd, 1.0 - sizing.usd_per_hour / usd, front)

@@ -1,16 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short and a long pool, or more: thresholds and reaches of compression, all sized in one evaluation."""
+"""A short and a long pool, or more: all reaches of compression sized in one evaluation, and the cheapest of them."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.lengths import Lengths
-from aicjax.fleet.pools import Compression, split
+from aicjax.fleet.pools import Compression, Pool, PoolFacts, pool_facts, split
 from aicjax.fleet.profile import Profile
-from aicjax.fleet.sizing import Demand, Sizing, sized
+from aicjax.fleet.sizing import Demand, Sizing, cheapest, sized
+
+
+class Sweep(NamedTuple):
+    """Fleets by reach of compression.
+
+    Attributes:
+        sizing: Replicas and what they do [*axes gamma].
+        facts: What the pools are [*axes gamma pool].
+    """
+
+    sizing: Sizing
+    facts: PoolFacts
+
+
+class BestReach(NamedTuple):
+    """The cheapest fleet of a sweep that meets its limits, else the cheapest.
+
+    Attributes:
+        place: Position of its reach among those tried [*axes].
+        gamma: That reach [*axes].
+        sizing: Its replicas and what they do [*axes].
+        facts: What its pools are [*axes pool].
+    """
+
+    place: Int[Array, "*axes"]
+    gamma: Float[Array, "*axes"]
+    sizing: Sizing
+    facts: PoolFacts
+
+
+def gamma_pools(
+    profiles: Profile,
+    lengths: Lengths,
+    thresholds: Float[Array, " pool_but_last"],
+    max_tokens: FloatScalar,
+    gammas: Float[Array, " gamma"],
+    compression: Compression,
+) -> Pool:
+    """The pools for each reach of compression [gamma pool]; arguments as those of `gamma_sweep`."""
+
+    def at(gamma: Float[Array, ""]) -> Pool:
+        return split(profiles, lengths, thresholds, max_tokens, compression._replace(gamma=gamma))
+
+    return jax.vmap(at)(jnp.asarray(gammas, float))
 
 
 def gamma_sweep(
@@ -22,7 +68,7 @@ def gamma_sweep(
     demand: Demand,
     target: Target,
     compression: Compression,
-) -> Sizing:
+) -> Sweep:
     """The pools sized for each reach of compression.
 
     Args:
@@ -34,14 +80,17 @@ def gamma_sweep(
         demand: Arrivals.
         target: Limit that each pool meets.
         compression: Success and latency; its gamma is not read.
-
-    Returns:
-        Sizings [gamma].
     """
+    pools = gamma_pools(profiles, lengths, thresholds, max_tokens, gammas, compression)
+    return Sweep(jax.vmap(lambda own: sized(own, demand, target))(pools), jax.vmap(jax.vmap(pool_facts))(pools))
 
-    def at(gamma: Float[Array, ""]) -> Sizing:
-        return sized(
-            split(profiles, lengths, thresholds, max_tokens, compression._replace(gamma=gamma)), demand, target
-        )
 
-    return jax.vmap(at)(jnp.asarray(gammas, float))
+def best_reach(sweep: Sweep, gammas: Float[Array, " gamma"]) -> BestReach:
+    """The cheapest fleet over the reaches of a sweep, of which `gammas` are the reaches."""
+    place = cheapest(sweep.sizing)
+
+    def chosen(leaf: Array) -> Array:
+        at = place.reshape(*place.shape, *[1] * (leaf.ndim - place.ndim))
+        return jnp.take_along_axis(leaf, at, axis=place.ndim).squeeze(place.ndim)
+
+    return BestReach(place, jnp.asarray(gammas, float)[place], *jax.tree.map(chosen, sweep))

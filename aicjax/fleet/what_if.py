@@ -2,7 +2,6 @@
 """What another rate or another GPU would take, all rates and GPUs at once, and the rate at which a fleet breaks."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,27 +12,16 @@ from aicjax.fleet.capacity import Target
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pools import Compression, Pool
 from aicjax.fleet.profile import Profile, stacked
-from aicjax.fleet.sizing import Demand, Sizing, cheapest, stated
-from aicjax.fleet.two_pool import gamma_sweep
+from aicjax.fleet.sizing import Demand, stated
+from aicjax.fleet.two_pool import BestReach, best_reach, gamma_sweep
 
 _HALVINGS = 40
 
 
-class WhatIf(NamedTuple):
-    """The cheapest fleet of each set of GPUs at each rate.
-
-    Attributes:
-        gamma: Reach of compression of that fleet [gpus rate].
-        sizing: That fleet [gpus rate].
-    """
-
-    gamma: Float[Array, "gpus rate"]
-    sizing: Sizing
-
-
 def stacked_fleets(fleets: Sequence[Sequence[Profile]]) -> Profile:
-    """Profiles of the pools of several fleets, for `what_if` [gpus pool]."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(stacked(profiles) for profiles in fleets))
+    """Profiles of the pools of several fleets, all of as many pools, for `what_if` [gpus pool]."""
+    each = stacked([profile for profiles in fleets for profile in profiles])
+    return jax.tree.map(lambda leaf: leaf.reshape(len(fleets), -1, *leaf.shape[1:]), each)
 
 
 def what_if(
@@ -46,7 +34,7 @@ def what_if(
     demand: Demand,
     target: Target,
     compression: Compression,
-) -> WhatIf:
+) -> BestReach:
     """The cheapest fleet over all reaches of compression, for each set of GPUs at each rate.
 
     Args:
@@ -59,14 +47,15 @@ def what_if(
         demand: Burstiness and availability; its rate is not read.
         target: Limit that each pool meets.
         compression: Success and latency of compression; its gamma is not read.
-    """
-    gammas = jnp.asarray(gammas, float)
 
-    def best(profiles: Profile, rate_per_s: Float[Array, ""]) -> WhatIf:
+    Returns:
+        Fleets [gpus rate].
+    """
+
+    def best(profiles: Profile, rate_per_s: Float[Array, ""]) -> BestReach:
         at_rate = demand._replace(rate_per_s=rate_per_s)
         sweep = gamma_sweep(profiles, lengths, thresholds, max_tokens, gammas, at_rate, target, compression)
-        chosen = cheapest(sweep)
-        return WhatIf(gammas[chosen], jax.tree.map(lambda leaf: leaf[chosen], sweep))
+        return best_reach(sweep, gammas)
 
     over_rates = jax.vmap(best, in_axes=(None, 0))
     return jax.vmap(over_rates, in_axes=(0, None))(profiles, jnp.asarray(rates_per_s, float))
