@@ -12,6 +12,7 @@ from aicjax.cli.fleet_pools import take_fleet
 from aicjax.cli.options import flag
 
 _POOLS = "Replicas and pools"
+_SIMULATION = "Simulation"
 
 FleetFile = Annotated[
     str | None, flag("--fleet", panel=_POOLS, metavar="FILE", text="Pools and router, as JSON or YAML.")
@@ -20,6 +21,36 @@ Replicas = Annotated[
     str | None, flag("--replicas", panel=_POOLS, metavar="N,...", text="Replicas of each pool, short requests first.")
 ]
 ShortReplicas = Annotated[str | None, flag("--n-s", panel=_POOLS, text="Replicas of the short of two pools.")]
+Horizon = Annotated[
+    str | None,
+    flag(
+        "--horizon",
+        panel=_SIMULATION,
+        default="the long run",
+        metavar="SECONDS",
+        text="Simulate what arrives in this time; all of it counts.",
+    ),
+]
+Start = Annotated[
+    str | None,
+    flag(
+        "--start",
+        panel=_SIMULATION,
+        default="empty",
+        metavar="empty|settled",
+        text="Requests under way when a horizon begins: none, or as many as the load keeps in service.",
+    ),
+]
+EnoughProbability = Annotated[
+    str | None,
+    flag(
+        "--enough-probability",
+        panel=_POOLS,
+        default="0.999",
+        metavar="SHARE",
+        text="Probability with which enough replicas are to be up, for the spares (with --availability).",
+    ),
+]
 LongReplicas = Annotated[str | None, flag("--n-l", panel=_POOLS, text="Replicas of the long of two pools.")]
 ROUTERS = "length|spillover|compress|least_loaded|round_robin|random"
 
@@ -57,6 +88,10 @@ def simulate(
             text="Compress requests of up to so many times the threshold to it (two pools).",
         ),
     ] = None,
+    availability: fleet.Availability = None,
+    enough_probability: EnoughProbability = None,
+    horizon_s: Horizon = None,
+    start: Start = None,
     requests: fleet.Requests = None,
     seeds: fleet.Seeds = None,
     seed: fleet.Seed = None,
@@ -67,7 +102,8 @@ def simulate(
     quiet: fleet.Quiet = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Simulate a stated fleet: time to first token, waits and utilisation, with confidence intervals.
+    """Simulate a stated fleet: time to first token, waits and utilisation, with confidence intervals; in closed form
+    the rate at which it breaks and its state with replicas down.
 
     Exit codes: 0 the limit is met, 2 bad input, 3 it is missed, 4 no measured data.
     """

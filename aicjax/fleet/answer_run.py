@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from aicjax._units import HOURS_PER_YEAR, MS_PER_S
+from aicjax.fleet.answer_bounds import bounds_of
 from aicjax.fleet.answer_parts import Interval
 from aicjax.fleet.fleet_rows import asked_of, finite_ms
 from aicjax.fleet.fleet_simulation import Deployment, Runs, compare_policies
@@ -15,8 +16,8 @@ from aicjax.fleet.inputs import law_of
 from aicjax.fleet.requests import RoutersRequest, SimulateRequest
 from aicjax.fleet.run_answers import RouterRow, RoutersAnswer, SimulateAnswer, Simulated, SimulatedPool
 from aicjax.fleet.run_cases import Traffic, deployment_of, route_of, traffic_of
+from aicjax.fleet.statistics import BATCHES, WARM_UP_SHARE, after_warm_up
 from aicjax.fleet.statistics import Interval as Estimate
-from aicjax.fleet.statistics import after_warm_up
 
 MEDIAN = 50.0
 HISTOGRAM_BINS = 30
@@ -60,8 +61,10 @@ def simulate(request: SimulateRequest) -> SimulateAnswer:
         runs=traffic.gaps_s.shape[0],
         requests=traffic.gaps_s.shape[1],
         horizon_s=_horizon_s(traffic),
-        histogram=_histogram(runs),
-        verdict=_verdict(whole, each, request.quantile),
+        start=None if request.horizon_s is None else request.start,
+        histogram=_histogram(runs, _warm_up(request)),
+        verdict=_verdict(whole, each, request.quantile, forever=request.horizon_s is None),
+        bounds=bounds_of(request, profiles),
     )
 
 
@@ -87,7 +90,7 @@ def routers(request: RoutersRequest) -> RoutersAnswer:
                 fleet=whole,
                 pools=dict(zip([pool.name for pool in request.fleet.pools], shares, strict=True)),
                 slower_ms=_interval(Estimate(*(np.asarray(end)[place] for end in slower)), MS_PER_S),
-                verdict=_verdict(whole, each, request.quantile),
+                verdict=_verdict(whole, each, request.quantile, forever=True),
             )
         )
     return RoutersAnswer(
@@ -111,9 +114,21 @@ def _run(
         traffic.balance_draws,
         start_key=traffic.start_key,
     )
-    percentiles = (MEDIAN, request.percentile)
-    gaps_s = np.asarray(traffic.gaps_s)
-    return runs, summaries(runs, gaps_s, deployment, request.ttft_ms / MS_PER_S, percentiles)
+    found = summaries(
+        runs,
+        np.asarray(traffic.gaps_s),
+        deployment,
+        request.ttft_ms / MS_PER_S,
+        (MEDIAN, request.percentile),
+        warm_up=_warm_up(request),
+        batches=BATCHES if _warm_up(request) else request.seeds,
+    )
+    return runs, found
+
+
+def _warm_up(request: SimulateRequest | RoutersRequest) -> float:
+    """Share of a run that does not count: none over a stated horizon."""
+    return WARM_UP_SHARE if isinstance(request, RoutersRequest) or request.horizon_s is None else 0.0
 
 
 def _simulated(
@@ -160,9 +175,9 @@ def _interval(estimate: Estimate | None, factor: float) -> Interval | None:
     return Interval(float(estimate.value) * factor, low, high)
 
 
-def _histogram(runs: Runs) -> tuple[dict[str, float], ...]:
+def _histogram(runs: Runs, warm_up: float) -> tuple[dict[str, float], ...]:
     """Of the first policy, in milliseconds."""
-    ttft_ms = after_warm_up(np.asarray(runs.ttft_s, np.float64))[0].ravel() * MS_PER_S
+    ttft_ms = after_warm_up(np.asarray(runs.ttft_s, np.float64), warm_up)[0].ravel() * MS_PER_S
     ttft_ms = ttft_ms[np.isfinite(ttft_ms)]
     if not ttft_ms.size:
         return ()
@@ -173,8 +188,8 @@ def _horizon_s(traffic: Traffic) -> float:
     return float(np.asarray(traffic.gaps_s, np.float64).sum(axis=-1).mean())
 
 
-def _verdict(fleet: Simulated, pools: Sequence[Simulated], quantile: float) -> str:
-    if any(pool.offered >= 1 for pool in pools):
+def _verdict(fleet: Simulated, pools: Sequence[Simulated], quantile: float, *, forever: bool) -> str:
+    if forever and any(pool.offered >= 1 for pool in pools):
         return "unstable"
     within = fleet.within_limit
     return "met" if within is not None and within.value >= quantile else "missed"

@@ -12,6 +12,7 @@ from aicjax.fleet.fleet_queue import FleetRun
 from aicjax.fleet.fleet_simulation import Deployment, Runs
 from aicjax.fleet.fleet_state import Outcome
 from aicjax.fleet.statistics import (
+    BATCHES,
     WARM_UP_SHARE,
     Interval,
     after_warm_up,
@@ -61,6 +62,7 @@ def summaries(
     limit_s: float,
     percentiles: tuple[float, ...] = (50.0, 99.0),
     warm_up: float = WARM_UP_SHARE,
+    batches: int = BATCHES,
 ) -> tuple[FleetSummary, ...]:
     """One summary a policy.
 
@@ -71,6 +73,8 @@ def summaries(
         limit_s: Limit of the time to first token [s].
         percentiles: Percentiles to state.
         warm_up: Share of the requests, from the start, that does not count.
+        batches: Least number of batches of all seeds that intervals come from; as many as seeds where requests of one
+            seed differ by their time.
     """
     arrival_s = np.cumsum(np.asarray(gaps_s, np.float64), axis=-1)
     n = arrival_s.shape[1]
@@ -99,9 +103,9 @@ def summaries(
                 completed=int(ended[Outcome.COMPLETED]),
                 rejected=int(ended[Outcome.REJECTED]),
                 refused=int(ended[Outcome.REFUSED]),
-                ttft_s={share: quantile_interval(ttfts, share / 100.0) for share in percentiles},
+                ttft_s={share: quantile_interval(ttfts, share / 100.0, batches=batches) for share in percentiles},
                 wait_s={share: _number(nearest_rank(waits, share / 100.0)) for share in percentiles},
-                slo_share=mean_interval(ttfts <= limit_s),
+                slo_share=mean_interval(ttfts <= limit_s, batches=batches),
                 utilization=float(used_s / (slots * window_s.sum())) if slots else 0.0,
             )
 

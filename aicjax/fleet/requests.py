@@ -23,6 +23,8 @@ from aicjax.fleet.request_fields import (
 
 Gamma = Annotated[float, Field(ge=1, le=4)]
 RouterName = Literal["length", "spillover", "compress", "least_loaded", "round_robin", "random", "model", "semantic"]
+Start = Literal["empty", "settled"]
+LEAST_RUNS = 5  # whose spread gives an interval
 ROUTERS: tuple[RouterName, ...] = ("length", "spillover", "compress", "least_loaded", "round_robin", "random")
 
 
@@ -110,9 +112,39 @@ class FleetSpec(Part):
 
 
 class SimulateRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):
-    """A stated fleet under a stated load, request by request."""
+    """A stated fleet under a stated load, request by request: in the long run, or over a stated horizon.
+
+    Attributes:
+        fleet: The fleet.
+        horizon_s: Time over which requests arrive, all of which count [s]; None for the long run.
+        start: How the fleet begins with a horizon: `empty`, or `settled`, which has as many requests in service as the
+            load keeps there and none that wait.
+        availability: Share of the time that a replica is up, for probabilities of failures; None where not known.
+        enough_probability: Probability with which enough replicas of a pool are to be up, for the spares.
+    """
 
     fleet: FleetSpec
+    horizon_s: Annotated[float, Field(gt=0)] | None = None
+    start: Start = "empty"
+    availability: Annotated[float, Field(gt=0, le=1)] | None = None
+    enough_probability: Annotated[float, Field(gt=0, lt=1)] = 0.999
+
+    @model_validator(mode="after")
+    def _check_horizon(self) -> Self:
+        if self.horizon_s is None:
+            if "start" in self.model_fields_set:
+                raise InputError("start", self.start, "absent, or given with horizon_s")
+            return self
+        if self.requests is not None:
+            raise InputError("requests", self.requests, "absent when horizon_s is given")
+        if self.seeds < LEAST_RUNS:
+            raise InputError("seeds", self.seeds, f"{LEAST_RUNS} or more with horizon_s, for the intervals")
+        return self
+
+    @property
+    def begins_empty(self) -> bool:
+        """Whether the fleet has no request under way when a run begins."""
+        return self.horizon_s is not None and self.start == "empty"
 
 
 class ParetoRequest(Request, WorkloadFields, LoadFields, LimitFields, _SizingFields):

@@ -11,8 +11,8 @@ class Simulated:
     """How a pool, or the fleet, served its simulated requests.
 
     Attributes:
-        requests: Requests of all runs after the warm-up; `completed`, `rejected` (queues full) and `refused` (too
-            long) add up to them.
+        requests: Requests of all runs after the warm-up, all over a horizon; `completed`, `rejected` (queues full) and
+            `refused` (too long) add up to them.
         ttft_p50_ms, ttft_ms: TTFT at the median and at the percentile; None with too few requests, or where too many
             were not served.
         wait_ms: Wait at the percentile; None where nothing was served.
@@ -48,6 +48,61 @@ class SimulatedPool:
 
 
 @dataclass(frozen=True)
+class PoolDown:
+    """A pool with some of its replicas down, in closed form.
+
+    Attributes:
+        down: Replicas that are down.
+        probability: Of exactly so many; None where the availability is not known.
+        utilization: Share of the slots in use; None without a replica.
+        ttft_ms: TTFT at the percentile; None in overload.
+        verdict: `met`, or why not.
+    """
+
+    down: int
+    probability: float | None
+    utilization: float | None
+    ttft_ms: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class PoolBounds:
+    """What a pool bears, in closed form.
+
+    Attributes:
+        name: The pool, and its `replicas`.
+        needed: Least replicas that meet the limit; None where no number does.
+        enough: Probability that so many are up; None where the availability is not known.
+        spare: Replicas above `needed` with which enough are up with the probability asked for; None as before, or where
+            none suffice.
+        down: State with 0, 1, 2 replicas down.
+    """
+
+    name: str
+    replicas: int
+    needed: int | None
+    enough: float | None
+    spare: int | None
+    down: tuple[PoolDown, ...]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a fleet bears in the long run, in closed form.
+
+    Attributes:
+        breaking_rate_per_s: Largest rate at which every pool meets the limit with all replicas up; 0 for none.
+        enough: Probability that every pool has enough replicas up; None where the availability is not known.
+        pools: Pools that get requests, by context.
+    """
+
+    breaking_rate_per_s: float
+    enough: float | None
+    pools: tuple[PoolBounds, ...]
+
+
+@dataclass(frozen=True)
 class SimulateAnswer:
     """A stated fleet, request by request.
 
@@ -60,8 +115,10 @@ class SimulateAnswer:
         price_per_hour, price_per_year: Of all pools [USD].
         runs: Independent runs of `requests` each.
         horizon_s: Mean time that a run covers.
-        histogram: Counts of TTFT [ms] of served requests after the warm-up, as `lo`, `hi`, `count`.
-        verdict: `met`, `missed`, or `unstable`: then times are those of the horizon, and grow with it.
+        start: How the fleet began where a horizon was stated, `empty` or `settled`; None for the long run.
+        histogram: Counts of TTFT [ms] of served requests that count, as `lo`, `hi`, `count`.
+        verdict: `met`, `missed`, or in the long run `unstable`: then times are those of the runs, and grow with them.
+        bounds: The fleet in closed form; None where the rule of the routing has none.
     """
 
     asked: Asked
@@ -74,8 +131,10 @@ class SimulateAnswer:
     runs: int
     requests: int
     horizon_s: float
+    start: str | None
     histogram: tuple[dict[str, float], ...]
     verdict: str
+    bounds: Bounds | None
 
 
 @dataclass(frozen=True)

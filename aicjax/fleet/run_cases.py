@@ -31,7 +31,7 @@ class Traffic(NamedTuple):
         requests: Their lengths [run request].
         models, categories: Texts that a trace has, or None.
         route_draws, balance_draws: Uniform draws [run request], [run request 2].
-        start_key: Random key of the requests under way when a run begins.
+        start_key: Random key of the requests under way when a run begins; None for a run from empty.
     """
 
     gaps_s: Float[Array, "run request"]
@@ -40,7 +40,7 @@ class Traffic(NamedTuple):
     categories: np.ndarray | None
     route_draws: Float[Array, "run request"]
     balance_draws: Float[Array, "run request two"]
-    start_key: Array
+    start_key: Array | None
 
 
 def deployment_of(fleet: FleetSpec) -> tuple[Deployment, list[Profile]]:
@@ -60,11 +60,12 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         deployment: The fleet, whose times of service say how long a run must be.
 
     Raises:
-        InputError: A trace that is too short for the runs.
+        InputError: A trace that is too short for the runs, or a horizon of no request or of too many.
     """
+    horizon = _horizon_requests(request)
     gap_key, length_key, fit_key, route_key, balance_key, start_key = jax.random.split(jax.random.key(request.seed), 6)
     if request.trace is None:
-        shape = (request.seeds, request.run_length(_most_in_service(request, deployment)))
+        shape = (request.seeds, horizon or request.run_length(_most_in_service(request, deployment)))
         models = categories = None
         gaps_s = _gaps(gap_key, request, shape)
         isl, osl = jax.vmap(lambda key: lengths.sample(key, law_of(request), shape[1]))(
@@ -72,13 +73,12 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         )
     else:
         trace = trace_of(request)
-        each = trace.isl.size // request.seeds
-        each = each if request.requests is None else min(request.requests, each)
-        if each < LEAST_REQUESTS:
-            rule = f"at most {trace.isl.size // LEAST_REQUESTS} for a trace of {trace.isl.size} requests"
-            raise InputError("seeds", request.seeds, rule)
-        shape = (request.seeds, each)
-        cut = slice(0, request.seeds * each)
+        shape = (request.seeds, horizon or _window(request, trace.isl.size))
+        if shape[0] * shape[1] > trace.isl.size:
+            most_s = trace.isl.size / request.seeds / load_of(request)[0]
+            rule = f"at most {most_s:g} for {request.seeds} runs of a trace of {trace.isl.size} requests"
+            raise InputError("horizon_s", getattr(request, "horizon_s", None), rule)
+        cut = slice(0, shape[0] * shape[1])
         isl, osl = (jnp.asarray(np.reshape(column[cut], shape), jnp.int32) for column in (trace.isl, trace.osl))
         gaps_s = jnp.asarray(np.reshape(_trace_gaps(trace, request)[cut], shape), float)
         models, categories = (np.reshape(column[cut], shape) for column in (trace.model, trace.category))
@@ -90,8 +90,30 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         categories,
         route_draws=jax.random.uniform(route_key, shape),
         balance_draws=jax.random.uniform(balance_key, (*shape, 2)),
-        start_key=start_key,
+        start_key=None if isinstance(request, SimulateRequest) and request.begins_empty else start_key,
     )
+
+
+def _horizon_requests(request: SimulateRequest | RoutersRequest) -> int | None:
+    """Requests of a run over a stated horizon: as many as arrive in the mean; None without a horizon."""
+    if not isinstance(request, SimulateRequest) or request.horizon_s is None:
+        return None
+    rate_per_s, most = load_of(request)[0], request.most_requests
+    count = round(rate_per_s * request.horizon_s)
+    if not 1 <= count <= most:
+        rule = f"{1 / rate_per_s:g} to {most / rate_per_s:g}, for 1 to {most} requests in a run"
+        raise InputError("horizon_s", request.horizon_s, rule)
+    return count
+
+
+def _window(request: SimulateRequest | RoutersRequest, size: int) -> int:
+    """Requests of a run of a trace of a stated size, without a horizon."""
+    each = size // request.seeds
+    each = each if request.requests is None else min(request.requests, each)
+    if each < LEAST_REQUESTS:
+        rule = f"at most {size // LEAST_REQUESTS} for a trace of {size} requests"
+        raise InputError("seeds", request.seeds, rule)
+    return each
 
 
 def _most_in_service(request: SimulateRequest | RoutersRequest, deployment: Deployment) -> float:

@@ -21,7 +21,9 @@ def _lost(result: Simulated) -> str:
 
 
 def _horizon(answer: SimulateAnswer | RoutersAnswer) -> str:
-    return f"{answer.runs} runs of {answer.requests:,} requests, {answer.horizon_s:,.1f} s each"
+    start = answer.start if isinstance(answer, SimulateAnswer) else None
+    begin = "" if start is None else f", from {'an empty' if start == 'empty' else 'a settled'} fleet"
+    return f"{answer.runs} runs of {answer.requests:,} requests, {answer.horizon_s:,.1f} s each{begin}"
 
 
 def _simulate_lines(answer: SimulateAnswer) -> list[str]:
@@ -35,14 +37,25 @@ def _simulate_lines(answer: SimulateAnswer) -> list[str]:
         f"P{answer.asked.percentile:g} TTFT {interval(fleet.ttft_ms)} ms, median {interval(fleet.ttft_p50_ms)} ms",
         f"{answer.gpus} GPUs, {usd(answer.price_per_hour)}/h, {usd(answer.price_per_year)} a year; {_horizon(answer)}",
     ]
-    if answer.verdict == "unstable":
-        busy = max(answer.pools, key=lambda pool: pool.result.offered)
+    busy = max(answer.pools, key=lambda pool: pool.result.offered)
+    if busy.result.offered >= 1:
         lines.append(
             f"unstable: the {busy.name} pool gets {busy.result.offered:.0%} of what it can serve; "
             f"times are those of the first {answer.horizon_s:,.1f} s and grow without bound"
         )
     if fleet.refused:
         lines.append(f"refused: {fleet.refused:,} of {fleet.requests:,} requests are longer than their pool takes")
+    return lines + _bounds_lines(answer)
+
+
+def _bounds_lines(answer: SimulateAnswer) -> list[str]:
+    bounds, rate_per_s = answer.bounds, answer.asked.rate_per_s
+    if bounds is None or rate_per_s is None:
+        return [f"no closed form: router {answer.router} over these pools"]
+    rate = bounds.breaking_rate_per_s
+    lines = [f"closed form: the limit holds up to {rate:,.1f} req/s, {rate / rate_per_s:.0%} of this load"]
+    if bounds.enough is not None:
+        lines.append(f"enough replicas are up {bounds.enough:.3%} of the time")
     return lines
 
 
@@ -61,12 +74,33 @@ _POOL_COLUMNS = (
 )
 
 
+_DOWN_COLUMNS = (
+    Column("pool", lambda row: row[0].name, "left"),
+    Column("needed", lambda row: _count(row[0].needed)),
+    Column("spares\nadvised", lambda row: _count(row[0].spare)),
+    Column("up", lambda row: str(row[0].replicas - row[1].down)),
+    Column("down", lambda row: str(row[1].down)),
+    Column("probability", lambda row: "-" if row[1].probability is None else f"{row[1].probability:.3%}"),
+    Column("busy", lambda row: share(row[1].utilization)),
+    Column("TTFT\nms", lambda row: milliseconds(row[1].ttft_ms)),
+    Column("verdict", lambda row: row[1].verdict, "left"),
+)
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
 def _simulate_table(answer: SimulateAnswer, console: Console) -> None:
     rows: list[Any] = [("fleet", "", "", answer.fleet)]
     rows += [
         (pool.name, f"{pool.replicas} {pool.replica}", f"{pool.max_tokens:,}", pool.result) for pool in answer.pools
     ]
     print_fitted(console, "fleet and pools", rows, _POOL_COLUMNS, ("median\nTTFT ms", "requests", "busy"))
+    if answer.bounds is not None:
+        states = [(pool, state) for pool in answer.bounds.pools for state in pool.down]
+        console.print()
+        print_fitted(console, "closed form, replicas down", states, _DOWN_COLUMNS, bold_first=False)
 
 
 def _simulate_failure(answer: SimulateAnswer) -> NoFeasible | None:

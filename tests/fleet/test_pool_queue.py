@@ -13,7 +13,6 @@ from aicjax.fleet.lengths import from_pairs
 from aicjax.fleet.pool_queue import QueueSample, simulate_pool, simulate_queues, unit_poisson
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import slots
-from aicjax.fleet.queue_answer import horizon_answer, steady_answers
 from aicjax.fleet.service import ServiceLaw, moments, service_law
 
 KEY = jax.random.key(0)
@@ -95,41 +94,6 @@ def test_a_pool_has_the_slots_and_the_service_of_its_replicas():
     queue = simulate_queues(KEY, law, 30.0, np.array([servers]), requests=3000, seeds=3)
     np.testing.assert_array_equal(pool.ttft_s, queue.ttft_s)
     assert pool.utilization[0] == pytest.approx(30.0 * float(moments(law)[0]) / servers, rel=1e-5)
-
-
-def test_overload_is_a_verdict_and_not_a_percentile():
-    sample = simulate_queues(KEY, UNIT, np.array([6.0, 8.0, 10.0]), 8, requests=3000, seeds=5)
-    calm, full, over = steady_answers(sample, 0.99, 1.0)
-    assert calm.stable
-    assert calm.ttft_s is not None
-    assert calm.within_limit is not None
-    assert calm.ttft_s.low <= calm.ttft_s.value <= calm.ttft_s.high
-    for answer, utilization in ((full, 1.0), (over, 1.25)):
-        assert not answer.stable
-        assert answer.utilization == pytest.approx(utilization)
-        assert answer.ttft_s is None
-        assert answer.within_limit is None
-
-
-def test_over_a_stated_horizon_overload_has_a_percentile_that_grows_with_it():
-    short, long = (
-        horizon_answer(KEY, UNIT, 10.0, 8, horizon_s, quantile=0.99, limit_s=1.0) for horizon_s in (100.0, 300.0)
-    )
-    for answer, horizon_s in ((short, 100.0), (long, 300.0)):
-        assert not answer.stable
-        assert answer.horizon_s == horizon_s
-        assert answer.ttft_s is not None
-        fluid_s = horizon_s * (10.0 / 8.0 - 1.0)  # backlog at the end over the rate at which it is served
-        assert float(answer.ttft_s.value) == pytest.approx(fluid_s, rel=0.25)
-        assert np.isfinite(answer.ttft_s).all()
-    assert long.ttft_s is not None
-    assert short.ttft_s is not None
-    assert long.ttft_s.low > short.ttft_s.high
-
-
-def test_a_horizon_without_requests_is_refused():
-    with pytest.raises(InputError, match=r"`horizon_s` must be 0\.1 or more"):
-        horizon_answer(KEY, UNIT, 10.0, 8, 0.01, quantile=0.99, limit_s=1.0)
 
 
 @pytest.mark.parametrize(
