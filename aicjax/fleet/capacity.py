@@ -149,7 +149,7 @@ def least_replicas(
     """
     slots = jnp.asarray(slots, float)
     room = jnp.where(slots > 0, slots, 1.0)
-    hopeless = jnp.zeros((), bool)
+    hopeless = beyond = jnp.zeros((), bool)
     if rules.two_moment_wait:
         mean_s, cv2 = moments(service)
         count = reference_replicas(rate_per_s, room / mean_s, cv2, room, target)
@@ -163,14 +163,14 @@ def least_replicas(
             return hopeless | (wait.stable & _meets(wait, service, target))
 
         by_rho = jnp.ceil(rate_per_s * spread.mean_s / room / target.rho_max)
+        beyond = by_rho > MOST_REPLICAS
         count = least_count(meets, jnp.clip(by_rho, 1.0, MOST_REPLICAS), jnp.asarray(MOST_REPLICAS, by_rho.dtype))
     found = pool_load(count, slots, rate_per_s, service, target, arrival_cv2, rules=rules)
-    missed = (found.verdict != Verdict.MET) & (found.verdict != Verdict.NO_SLOTS)
-    verdict = jnp.where(missed & ~hopeless, Verdict.COUNT_TOO_LARGE, found.verdict)
-    return found._replace(
-        replicas=jnp.ceil(count / availability),
-        verdict=jnp.where(missed & hopeless, Verdict.PREFILL_TOO_SLOW, verdict),
-    )
+    bought = jnp.ceil(count / availability)
+    missed = (found.verdict != Verdict.MET) | beyond | (bought > MOST_REPLICAS)
+    reason = jnp.where(hopeless, Verdict.PREFILL_TOO_SLOW, Verdict.COUNT_TOO_LARGE)
+    verdict = jnp.where(missed & (found.verdict != Verdict.NO_SLOTS), reason, found.verdict)
+    return found._replace(replicas=jnp.minimum(bought, MOST_REPLICAS), verdict=verdict)
 
 
 def _meets(wait: WaitLaw, service: ServiceLaw, target: Target) -> Bool[Array, ""]:

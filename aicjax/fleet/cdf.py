@@ -47,6 +47,7 @@ class LengthData(NamedTuple):
 
 
 DEFAULT_INPUT_SHARE = 0.8  # of the total tokens; the fleet reference's default
+MOST_TOKENS = 10**7  # of a request: every length up to the last knot is a point at first
 
 
 def share(knots: Knots, tokens: FloatScalar) -> Float[Array, "..."]:
@@ -70,6 +71,8 @@ def parse_knots(rows: Any, origin: str) -> Knots:
     if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] != 2 or not np.isfinite(table).all():
         raise DataError(f"{origin}: `cdf` must hold rows of [tokens, cumulative share].")
     tokens, shares = table.T
+    if tokens[-1] > MOST_TOKENS:
+        raise DataError(f"{origin}: tokens in `cdf` must be at most {MOST_TOKENS}.")
     if tokens[0] < 1 or (tokens != np.floor(tokens)).any() or (np.diff(tokens) <= 0).any():
         raise DataError(f"{origin}: tokens in `cdf` must be ascending integers from 1.")
     if shares[0] < 0 or shares[-1] > 1 or shares[-1] <= 0 or (np.diff(shares) < 0).any():
@@ -97,12 +100,12 @@ def load_lengths(name: str) -> LengthData:
     if path.suffix != ".json":
         path = configs_dir() / "workloads" / f"{name}.json"
         if not path.is_file():
-            raise InputError("lengths", name, f"{one_of(name, bundled_lengths())}, or a path that ends in .json")
+            raise InputError("workload", name, f"{one_of(name, bundled_lengths())}, or a path that ends in .json")
     elif not path.is_file():
-        raise InputError("lengths", name, "a readable JSON file")
+        raise InputError("workload", name, "a readable JSON file")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not JSON: {error}") from error
     stated = content if isinstance(content, dict) else {"cdf": content}
     if "cdf" not in stated:
@@ -115,5 +118,24 @@ def load_lengths(name: str) -> LengthData:
         source=str(stated.get("source", "")),
         knots=parse_knots(stated["cdf"], str(path)),
         input_share=float(input_share),
-        joint=stated if stated.get("kind") == "joint_counts" else None,
+        joint=_joint(stated, str(path)) if stated.get("kind") == "joint_counts" else None,
     )
+
+
+def _joint(stated: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Counts by cells, checked: each cell has its place between the edges, and some request is in one.
+
+    Raises:
+        DataError: A field is missing, or its values are none of these.
+    """
+    try:
+        counts = np.asarray(stated["counts"], np.int64)
+        edges = [np.asarray(stated[name], np.float64) for name in ("isl_edges", "osl_edges")]
+        ends = np.asarray([[stated[f"{end}_{of}"] for end in ("least", "most")] for of in ("isl", "osl")], np.float64)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{origin}: counts by cells: {type(error).__name__} {error}") from error
+    sound = counts.ndim == 2 and counts.shape[1] == 3 and (counts >= 0).all() and counts[:, 2].any()
+    sound = sound and all(edge.ndim == 1 and (np.diff(edge) > 0).all() for edge in edges)
+    if not sound or (counts[:, :2] > [edge.size for edge in edges]).any() or (ends[:, 0] < 1).any():
+        raise DataError(f"{origin}: `counts` must hold rows of [isl cell, osl cell, count], cells by ascending edges.")
+    return stated

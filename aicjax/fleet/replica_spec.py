@@ -9,8 +9,8 @@ from aicjax._results import InputError
 from aicjax.explore.request_errors import input_error
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(ge=1e-6, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 
 DTYPE_BYTES = (2.0, 1.0, 0.5)
 FORMS = (

@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from aicjax._results import InputError
 from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
 
-Milliseconds = Annotated[float, Field(gt=0)]
+Milliseconds = Annotated[float, Field(gt=0, le=1e9)]
 Rate = Annotated[float, Field(gt=0, le=1e9)]
+ArrivalCv2 = Annotated[float, Field(gt=0, le=1e4)]
 Share = Annotated[float, Field(ge=0, le=1)]
 CompatName = Literal["default", "fleet-reference"]
 TraceFormat = Literal["auto", "azure", "splitwise", "mooncake", "semantic_router"]
@@ -114,7 +115,7 @@ class SimulationFields(Part):
 
     requests: Annotated[int, Field(ge=100)] | None = None
     seeds: Annotated[int, Field(ge=2, le=1024)] = 8
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @model_validator(mode="after")
     def _check_work(self) -> Self:
@@ -183,4 +184,4 @@ class LoadFields(Part):
     """
 
     rate_per_s: Rate | None = None
-    arrival_cv2: Annotated[float, Field(gt=0)] | None = None
+    arrival_cv2: ArrivalCv2 | None = None

@@ -22,6 +22,7 @@ from aicjax.fleet.lengths import Lengths, from_pairs
 MOST_BYTES = 2**30
 MOST_ROWS = 10_000_000
 MOST_TOKENS = 10**8  # of a prompt or an answer
+MOST_TIME_S = 1e12  # from zero: beyond every date, and float64 still tells milliseconds apart
 
 
 class Layout(NamedTuple):
@@ -166,7 +167,7 @@ class _Table:
                 continue
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 record = None
             if isinstance(record, dict):
                 records.append(record)
@@ -242,7 +243,7 @@ class _Table:
         seen: set[Any] = set()
         for place, i in enumerate(order):
             blocks = self.columns[layout.hashes][i]
-            blocks = blocks if isinstance(blocks, list) else []
+            blocks = [str(block) for block in blocks] if isinstance(blocks, list) else []
             known = next((number for number, block in enumerate(blocks) if block not in seen), len(blocks))
             repeated[place] = min(known * layout.block_tokens, isl[i])
             seen.update(blocks)
@@ -258,20 +259,20 @@ def _times(column: Sequence[Any], seconds: float) -> np.ndarray:
     values = _numbers(column) * seconds
     if np.isnan(values).all():
         values = np.array([_date_s(value) for value in column], np.float64)
-    return np.where(np.isfinite(values), values, np.nan)
+    return np.where(np.abs(values) <= MOST_TIME_S, values, np.nan)
 
 
 def _numbers(column: Sequence[Any]) -> np.ndarray:
     try:
         return np.array(column, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.array([_number(value) for value in column], np.float64)
 
 
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.nan
 
 
