@@ -3,7 +3,7 @@
 
 import typer
 
-from aicjax.cli import fleet_phases, fleet_run, fleet_serve, fleet_size
+from aicjax.cli import fleet_forecast, fleet_phases, fleet_run, fleet_serve, fleet_size
 
 app = typer.Typer(
     name="fleet",
@@ -18,6 +18,7 @@ app.command("whatif")(fleet_size.whatif)
 app.command("routers")(fleet_run.routers)
 app.command("disagg")(fleet_phases.disagg)
 app.command("power")(fleet_phases.power)
+app.command("forecast")(fleet_forecast.forecast)
 app.command("serve")(fleet_serve.serve)
 
 # The names of vllm-sr-sim's commands.

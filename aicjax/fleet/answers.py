@@ -2,6 +2,7 @@
 """Answers to requests about fleets, one function for each command, by the rules that the request states."""
 
 from aicjax.fleet import (
+    answer_forecast,
     answer_grid,
     answer_phases,
     answer_power,
@@ -12,6 +13,8 @@ from aicjax.fleet import (
 )
 from aicjax.fleet.answer_parts import ParetoAnswer, SizeAnswer, WhatIfAnswer
 from aicjax.fleet.answer_plan import plan as plan
+from aicjax.fleet.forecast_answers import ForecastAnswer
+from aicjax.fleet.forecast_request import ForecastRequest
 from aicjax.fleet.phase_answers import DisaggAnswer, FlexAnswer, WattAnswer
 from aicjax.fleet.reference_answers import ReferenceAnswer
 from aicjax.fleet.request_fields import Request
@@ -50,6 +53,11 @@ def disagg(request: DisaggRequest) -> DisaggAnswer | ReferenceAnswer:
 def power(request: PowerRequest) -> FlexAnswer | WattAnswer | ReferenceAnswer:
     """What a fleet can shed of its power, or tokens per watt."""
     return answer_reference_phases.power(request) if _follows(request) else answer_power.power(request)
+
+
+def forecast(request: ForecastRequest) -> ForecastAnswer:
+    """Replicas and money over quarters, to buy and to rent."""
+    return answer_forecast.forecast(request)
 
 
 def simulate(request: SimulateRequest) -> SimulateAnswer | ReferenceAnswer:

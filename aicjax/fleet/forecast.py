@@ -56,6 +56,22 @@ class Plan(NamedTuple):
     rent_only_usd: Float[Array, ""]
 
 
+class Spending(NamedTuple):
+    """Mean cost of a plan by quarter; the sum of all less `resale_usd` is that of the plan.
+
+    Attributes:
+        buy_usd: Orders of each quarter.
+        own_usd: Owned replicas in each quarter.
+        rent_usd: Rented replicas in each quarter.
+        resale_usd: Paid back at the end.
+    """
+
+    buy_usd: Float[Array, " quarter"]
+    own_usd: Float[Array, " quarter"]
+    rent_usd: Float[Array, " quarter"]
+    resale_usd: Float[Array, ""]
+
+
 def rates_per_s(
     rate_per_s: FloatScalar, growth_per_quarter: Float[Array, " scenario"], quarters: int
 ) -> Float[Array, "scenario quarter"]:
@@ -100,6 +116,19 @@ def plan(
     )
 
 
+def spending(plan: Plan, terms: Terms) -> Spending:
+    """What a plan costs in each quarter, with the prices that it was made for."""
+    quarters = plan.owned.size
+    owned = _owned(terms, quarters).astype(plan.owned.dtype)
+    bought = jnp.sum(plan.order_quarter[:, None] == jnp.arange(quarters + 1), axis=0).astype(owned.dtype)
+    return Spending(
+        buy_usd=jnp.asarray(terms.buy_usd) * bought[:-1],
+        own_usd=jnp.asarray(terms.own_usd_per_hour) * HOURS_PER_QUARTER * plan.owned,
+        rent_usd=jnp.asarray(terms.rent_usd_per_hour) * HOURS_PER_QUARTER * plan.rented,
+        resale_usd=jnp.asarray(terms.buy_usd) * jnp.sum(bought * _book_value(terms, owned)),
+    )
+
+
 def _owned(terms: Terms, quarters: int) -> Bool[Array, "order quarter"]:
     """Whether a replica ordered in a quarter serves in another; the last order is never made."""
     order, quarter = jnp.arange(quarters + 1)[:, None], jnp.arange(quarters)
@@ -111,7 +140,11 @@ def _own_usd(terms: Terms, owned: Float[Array, "order quarter"]) -> Float[Array,
     """What a replica of each order costs within the plan, less what its book value at the end brings."""
     served = owned.sum(axis=1)
     bought = jnp.arange(owned.shape[0]) < owned.shape[1]
-    book_value = jnp.where(served > 0, terms.resale * (1 - served / terms.life_quarters), 0.0)
-    return (
-        jnp.where(bought, terms.buy_usd * (1 - book_value), 0.0) + terms.own_usd_per_hour * HOURS_PER_QUARTER * served
-    )
+    price_usd = jnp.where(bought, terms.buy_usd * (1 - _book_value(terms, owned)), 0.0)
+    return price_usd + terms.own_usd_per_hour * HOURS_PER_QUARTER * served
+
+
+def _book_value(terms: Terms, owned: Float[Array, "order quarter"]) -> Float[Array, " order"]:
+    """What the end of the plan pays back of the price of a replica of each order, as a share."""
+    served = owned.sum(axis=1)
+    return jnp.where(served > 0, terms.resale * (1 - served / terms.life_quarters), 0.0)

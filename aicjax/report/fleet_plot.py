@@ -7,6 +7,7 @@ from typing import Any
 
 from aicjax._results import InputError
 from aicjax.fleet.answer_parts import ParetoAnswer, SizeAnswer, WhatIfAnswer
+from aicjax.fleet.forecast_answers import ForecastAnswer
 from aicjax.fleet.phase_answers import DisaggAnswer, FlexAnswer, WattAnswer
 from aicjax.fleet.plan_answers import PlanAnswer
 from aicjax.fleet.run_answers import RoutersAnswer, SimulateAnswer
@@ -106,9 +107,24 @@ def _watts(answer: WattAnswer) -> _Plot:
     )
 
 
+def _forecast(answer: ForecastAnswer) -> _Plot:
+    numbers = list(range(1, len(answer.rates_per_s) + 1))
+
+    def paid(name: str) -> list[float]:
+        return [sum(getattr(kind.quarters[number - 1], name) for kind in answer.kinds) for number in numbers]
+
+    series = [(label, numbers, paid(f"{label}_usd")) for label in ("buy", "own", "rent")]
+    return "bars", "quarter", "USD", series
+
+
 def _plan(answer: PlanAnswer) -> _Plot:
     names = [f"tp{row.tp} on {row.system}" for row in answer.rows]
-    return "bars", "deployment", "USD a year", [("cost", names, [row.cost.per_year for row in answer.rows])]
+    return (
+        "bars",
+        "deployment",
+        "USD a year",
+        [("cost", names, [row.cost and row.cost.per_year for row in answer.rows])],
+    )
 
 
 _PLOTS: dict[type, Callable[[Any], _Plot]] = {
@@ -120,5 +136,6 @@ _PLOTS: dict[type, Callable[[Any], _Plot]] = {
     DisaggAnswer: _disagg,
     FlexAnswer: _flex,
     WattAnswer: _watts,
+    ForecastAnswer: _forecast,
     PlanAnswer: _plan,
 }

@@ -12,7 +12,7 @@ from aicjax.cli import fleet_options
 from aicjax.cli.app import run
 from aicjax.cli.fleet_pools import take_fleet
 
-COMMANDS = ("size", "simulate", "pareto", "whatif", "routers", "disagg", "power", "serve")
+COMMANDS = ("size", "simulate", "pareto", "whatif", "routers", "disagg", "power", "forecast", "serve")
 ALIKE = "--isl 1000 --osl 200 --replica base_ms=8,per_sequence_ms=0.65,price_per_hour=2 --max-tokens 8192"
 
 
@@ -53,6 +53,12 @@ def test_plan_has_help(capsys: pytest.CaptureFixture[str]):
         ("fleet simulate --workload azure --replicas 3,x --threshold 4096", ["replicas", "3,x"]),
         ("fleet simulate --workload azure --fleet nowhere.yaml", ["fleet", "nowhere.yaml"]),
         ("fleet simulate --workload azure --replicas 3 --router model", ["router", "model"]),
+        ("fleet simulate --workload azure --replicas 3 --start empty", ["start", "horizon_s"]),
+        ("fleet simulate --workload azure --replicas 3 --horizon 9 --seeds 2", ["seeds", "5 or more"]),
+        ("fleet simulate --workload azure --replicas 3 --horizon 9 --requests 200", ["requests", "horizon_s"]),
+        ("fleet forecast --workload azure --buy 9000", ["growths"]),
+        ("fleet forecast --workload azure --growth 0.1 --buy 9000,8000", ["buy_usd", "1 kinds"]),
+        ("fleet forecast --workload azure --growth 0,0.1 --chances 0.5,0.6 --buy 9000", ["chances", "add up to 1"]),
         ("fleet routers --workload azure --replicas 3 --routers length,best", ["routers", "best"]),
         ("fleet whatif --workload azure --rates 50,x", ["rates_per_s", "x"]),
         ("fleet disagg --workload azure --prefill b999", ["b999"]),
@@ -115,6 +121,23 @@ def test_an_overloaded_fleet_is_unstable_and_exit_3(capsys: pytest.CaptureFixtur
     assert "grow without bound" in out
 
 
+def test_a_stated_fleet_has_its_bounds_in_closed_form(capsys: pytest.CaptureFixture[str]):
+    line = f"fleet simulate {ALIKE} --rate 20 --replicas 2 --horizon 30 --seeds 5 --availability 0.98"
+    code, out, _ = _ran(line, capsys)
+    assert code == 0
+    assert "from an empty fleet" in out
+    assert "closed form: the limit holds up to" in out
+    assert "3.920%" in out  # one of two is down: 2 x 0.98 x 0.02
+    code, out, _ = _ran(f"{line} --start settled --json", capsys)
+    answer = json.loads(out, parse_constant=_refuse)
+    assert (answer["start"], answer["requests"]) == ("settled", 600)
+    (pool,) = answer["bounds"]["pools"]
+    assert answer["bounds"]["breaking_rate_per_s"] > 20
+    assert [state["probability"] for state in pool["down"]] == pytest.approx(
+        [0.98**2, 2 * 0.98 * 0.02, 0.02**2], rel=0.01
+    )
+
+
 def test_two_pools_are_named_by_flags_of_either_kind():
     ours = {"replicas": "3,2", "thresholds": "6144", "replica": "a100", "replica_long": "h100"}
     theirs = {"n_s": "3", "n_l": "2", "thresholds": "6144", "replica": "a100", "replica_long": "h100"}
@@ -165,6 +188,35 @@ def test_command_lines_of_the_fleet_reference_run(capsys: pytest.CaptureFixture[
         {"lam": 50.0, "n_s": 5, "n_l": 2, "total_gpus": 7, "annualised_cost_kusd": 135.5, "gamma_opt": 1.3},
         {"lam": 200.0, "n_s": 18, "n_l": 6, "total_gpus": 24, "annualised_cost_kusd": 464.6, "gamma_opt": 1.2},
     ]
+
+
+def test_a_forecast_adds_up(capsys: pytest.CaptureFixture[str]):
+    line = f"fleet forecast {ALIKE} --rate 20 --growth 0.1,0.4 --quarters 6 --buy 6000 --own 0.3 --resale 0.5"
+    code, out, _ = _ran(f"{line} --json", capsys)
+    assert code == 0
+    answer = json.loads(out, parse_constant=_refuse)
+    assert [pair[1] for pair in answer["rates_per_s"]] == pytest.approx([20 * 1.4**quarter for quarter in range(6)])
+    (kind,) = answer["kinds"]
+    quarters = kind["quarters"]
+    assert len(quarters) == 6
+    assert sum(quarter["usd"] for quarter in quarters) - kind["resale_usd"] == pytest.approx(answer["usd"], rel=1e-5)
+    assert answer["usd"] < answer["rent_only_usd"]
+    assert kind["rent_usd_per_hour"] == 2  # the replica's own price
+    for quarter in quarters:
+        assert quarter["rented"] + quarter["owned"] * quarter["in_use"] == pytest.approx(quarter["needed"], rel=1e-5)
+        assert quarter["needed"] <= quarter["most_needed"]
+    code, out, _ = _ran(line, capsys)
+    assert code == 0
+    assert "less than renting all" in out
+    assert "quarters" in out
+
+
+def test_a_forecast_names_the_limit_that_no_replicas_meet(capsys: pytest.CaptureFixture[str]):
+    line = f"fleet forecast {ALIKE} --rate 20 --growth 0.1 --quarters 6 --buy 6000 --ttft 5 --quiet"
+    code, out, error = _ran(line, capsys)
+    assert code == 3
+    assert out.count("\n") == 1
+    assert "isolated prefill time" in error
 
 
 def test_cost_of_output_tokens_is_that_of_the_clock(capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aicjax.fleet.forecast import HOURS_PER_QUARTER, Terms, breakeven_utilization, plan, rates_per_s
+from aicjax.fleet.forecast import HOURS_PER_QUARTER, Terms, breakeven_utilization, plan, rates_per_s, spending
 
 TERMS = Terms(rent_usd_per_hour=2.5, buy_usd=9000.0, own_usd_per_hour=0.5, lead_quarters=1, life_quarters=3, resale=0.4)
 
@@ -38,6 +38,10 @@ def test_plan_is_the_cheapest_of_all_plans(terms):
     orders = tuple(np.asarray(found.order_quarter).tolist())
     assert _usd(orders, needs, weights, terms) == pytest.approx(cheapest, rel=1e-6)
     assert float(found.rent_only_usd) == pytest.approx(_usd((4, 4, 4), needs, weights, terms), rel=1e-5)
+    paid = spending(found, terms)
+    quarterly = np.asarray(paid.buy_usd) + np.asarray(paid.own_usd) + np.asarray(paid.rent_usd)
+    assert quarterly.sum() - float(paid.resale_usd) == pytest.approx(cheapest, rel=1e-5)
+    np.testing.assert_allclose(paid.buy_usd, terms.buy_usd * np.bincount(orders, minlength=5)[:-1])
 
 
 def test_owned_and_rented_replicas_cover_the_mean_need():
