@@ -79,14 +79,12 @@ class Jobs:
         attempts = self._state.get("jobs", identity)["attempts"] + 1
         record = self._state.update("jobs", identity, status=RUNNING, started_at=now(), attempts=attempts)
         try:
-            result = self._run(record)
+            self._finish(identity, DONE, **self._run(record))
         except AicjaxError as error:
             self._finish(identity, FAILED, error=" ".join(str(error).split()))
         except Exception as error:
             message = " ".join(str(error).split())
             self._finish(identity, FAILED, error=f"internal error, {type(error).__name__}: {message}")
-        else:
-            self._finish(identity, DONE, **result)
 
     def _finish(self, identity: str, status: str, **fields: Any) -> None:
         self._state.update("jobs", identity, status=status, completed_at=now(), **fields)

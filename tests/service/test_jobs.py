@@ -67,6 +67,17 @@ def test_a_job_that_fails_says_why_in_one_line_and_when(state: State, error: Exc
     assert record["completed_at"] is not None
 
 
+def test_a_result_that_is_no_json_fails_its_job_alone(state: State):
+    jobs = Jobs(state, lambda record: {"result": record["number"] or float("nan")}, most_waiting=3)
+    jobs.start()
+    bad, good = (jobs.submit({"number": number})["id"] for number in (0, 1))
+    assert _ended(state, good)["result"] == 1
+    record = _ended(state, bad)
+    assert record["status"] == FAILED
+    assert record["error"].startswith("internal error, ValueError")
+    jobs.stop()
+
+
 def test_jobs_of_an_earlier_service_run_after_a_restart(state: State):
     stopped = Jobs(state, lambda record: {"result": 1}, most_waiting=3)  # never started
     waiting = stopped.submit({"number": 1})["id"]
