@@ -6,7 +6,14 @@ from typing import Any
 from rich.console import Console
 
 from aicjax._results import NoFeasible
-from aicjax.report import fleet_phase_text, fleet_reference_text, fleet_run_text, fleet_size_text, plan_text
+from aicjax.report import (
+    fleet_forecast_text,
+    fleet_phase_text,
+    fleet_reference_text,
+    fleet_run_text,
+    fleet_size_text,
+    plan_text,
+)
 from aicjax.report.console import print_lines
 from aicjax.report.fleet_view import View, question
 
@@ -14,6 +21,7 @@ VIEWS: dict[type, View] = {
     **fleet_size_text.VIEWS,
     **fleet_run_text.VIEWS,
     **fleet_phase_text.VIEWS,
+    **fleet_forecast_text.VIEWS,
     **plan_text.VIEWS,
     **fleet_reference_text.VIEWS,
 }
