@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies of the service: what clients send for fleets and jobs. Field names are those of vllm-sr-sim's service."""
 
+import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from aicjax.fleet.replica_spec import Count
 from aicjax.fleet.request_fields import CompatName, Rate
@@ -67,7 +68,7 @@ class OptimizeBody(_Body):
     long_max_ctx: Count = 65536
     gamma_min: Gamma = 1.0
     gamma_max: Gamma = 2.0
-    gamma_step: Annotated[float, Field(gt=0, le=3)] = 0.1
+    gamma_step: Annotated[float, Field(ge=0.01, le=3)] = 0.1
     n_sim_requests: Requests = 20_000
     p_c: Annotated[float, Field(ge=0, le=1)] = 0.75
     node_avail: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -115,6 +116,16 @@ class JobBody(_Body):
     whatif: WhatIfBody | None = None
     parameters: dict[str, Any] | None = None
     compat: CompatName | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_json(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Refuses what could not be kept: NaN, infinity and halves of characters."""
+        try:
+            json.dumps(parameters, allow_nan=False, ensure_ascii=False).encode()
+        except ValueError:
+            raise ValueError("must be JSON with finite numbers and whole characters") from None
+        return parameters
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:

@@ -200,3 +200,23 @@ def test_jobs_sent_before_a_restart_are_done_after_it(tmp_path: Path):
     assert best["n_s"] >= 1
     assert best["total_gpus"] == best["n_s"] + best["n_l"]
     assert {row["source"] for row in jobs[1]["result_optimize"]["sweep"]} == {"analytical", "simulated"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ['{"workload": "azure", "x": NaN}', '{"workload": "azure", "rate_per_s": 1e999}', '{"workload": "\\ud800"}'],
+)
+@pytest.mark.parametrize("kind", ["size", "optimize"])
+def test_parameters_that_cannot_be_kept_are_refused(client: TestClient, parameters: str, kind: str):
+    optimize = '"optimize": {"workload": {"name": "azure"}, "lam": 200}'
+    body = f'{{"type": "{kind}", {optimize}, "parameters": {parameters}}}'
+    response = client.post("/api/jobs", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 422
+    assert "finite numbers and whole characters" in response.json()["detail"]
+
+
+def test_a_sweep_without_end_is_refused(client: TestClient):
+    optimize = {"workload": {"name": "azure"}, "lam": 200, "gamma_step": 1e-9}
+    response = client.post("/api/jobs", json={"type": "optimize", "optimize": optimize})
+    assert response.status_code == 422
+    assert "gamma_step" in response.json()["detail"]
