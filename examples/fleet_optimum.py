@@ -43,7 +43,7 @@ def main() -> None:
     )
     softness = Softness(jnp.asarray(100.0), jnp.asarray(0.02))
     found, usd = jax.jit(continuous_optimum)(starts, problem, softness, MOST_GAMMA)
-    built = jax.jit(rounded)(found, problem)
+    built = jax.jit(rounded)(found, problem, MOST_GAMMA)
 
     def line(name: str, thresholds: jax.Array, gamma: jax.Array, replicas: jax.Array, usd: jax.Array) -> None:
         numbers = ("/".join(f"{value:.{digits}f}" for value in row)

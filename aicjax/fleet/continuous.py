@@ -62,14 +62,19 @@ def continuous_optimum(
     return jax.tree.map(lambda leaf: leaf[best], designs), usd[best]
 
 
-def rounded(design: Design, problem: Problem) -> RoundedDesign:
+def rounded(design: Design, problem: Problem, most_gamma: FloatScalar) -> RoundedDesign:
     """The cheapest fleet with whole replicas among the neighbours of a design.
 
     Neighbours of a threshold are the whole numbers around it and the longest contexts that give the next whole numbers
-    of slots; neighbours of gamma are the points of a grid around it, and no compression. Each combination is sized by
-    itself, so that its replicas are the least that hold the limits.
+    of slots; neighbours of gamma are the points of a grid around it up to the largest, and no compression. Each
+    combination is sized by itself, so that its replicas are the least that hold the limits.
+
+    Args:
+        design: Real numbers.
+        problem: What is given.
+        most_gamma: Largest reach of compression, as in `continuous_optimum`.
     """
-    thresholds, gammas = _neighbours(design, problem)
+    thresholds, gammas = _neighbours(design, problem, most_gamma)
 
     def at(thresholds: Float[Array, " pool_but_last"], gamma: Float[Array, " pool_but_last"]) -> Sizing:
         compression = problem.compression._replace(gamma=gamma)
@@ -81,7 +86,7 @@ def rounded(design: Design, problem: Problem) -> RoundedDesign:
     return RoundedDesign(thresholds[best], gammas[best], jax.tree.map(lambda leaf: leaf[best], sizings))
 
 
-def _neighbours(design: Design, problem: Problem) -> tuple[Array, Array]:
+def _neighbours(design: Design, problem: Problem, most_gamma: FloatScalar) -> tuple[Array, Array]:
     """Rows of thresholds and of gammas, all combinations [row pool_but_last]."""
     profiles = jax.tree.map(lambda leaf: leaf[:-1], problem.profiles)
     limit = design.thresholds
@@ -91,7 +96,8 @@ def _neighbours(design: Design, problem: Problem) -> tuple[Array, Array]:
     tried = jnp.concatenate([jnp.floor(limit)[:, None], jnp.ceil(limit)[:, None], corners], axis=1)
     tried = jnp.clip(tried, 1.0, problem.max_tokens)
     step = jnp.floor(design.gamma / GAMMA_STEP)[:, None]
-    reaches = jnp.maximum(jnp.append((step + jnp.arange(-1.0, 3.0)) * GAMMA_STEP, jnp.ones_like(step), axis=1), 1.0)
+    reaches = jnp.append((step + jnp.arange(-1.0, 3.0)) * GAMMA_STEP, jnp.ones_like(step), axis=1)
+    reaches = jnp.clip(reaches, 1.0, most_gamma)
     axes = [*tried, *reaches]
     grid = jnp.stack([axis.ravel() for axis in jnp.meshgrid(*axes, indexing="ij")], axis=1)
     return grid[:, : limit.size], grid[:, limit.size :]

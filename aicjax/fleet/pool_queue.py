@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from aicjax._results import InputError
 from aicjax._types import Array as AnyArray
-from aicjax.fleet.arrivals import poisson_gaps
+from aicjax.fleet.arrivals import gamma_gaps, poisson_gaps
 from aicjax.fleet.cores import over_cores
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.profile import Profile, slots
@@ -58,6 +58,7 @@ def simulate_queues(
     requests: int,
     seeds: int = 1,
     arrivals: Arrivals = unit_poisson,
+    arrival_cv2: Float[AnyArray, " #load"] | None = None,
     settled: bool = False,
 ) -> QueueSample:
     """First-come-first-served queues before servers that each hold one request.
@@ -73,6 +74,8 @@ def simulate_queues(
         requests: Requests of each seed.
         seeds: Independent runs.
         arrivals: Gaps of mean one from a key and their number; Poisson by default.
+        arrival_cv2: Squared coefficient of variation of the gaps of each load, which are then Gamma; `arrivals` is not
+            read.
         settled: Begin with requests under way, as many and as far as in the long run of servers without a queue; else
             all servers are free at first. A pool of thousands of slots takes as many requests to fill.
 
@@ -90,6 +93,8 @@ def simulate_queues(
     if not np.min(rates) > 0:
         raise InputError("rate_per_s", float(np.min(rates)), "above 0")
     law = [np.broadcast_to(leaf, (*loads, leaf.shape[1])) for leaf in law]
+    cv2 = np.broadcast_to(np.asarray(1.0 if arrival_cv2 is None else arrival_cv2, dtype), loads)
+    kind = arrivals if arrival_cv2 is None else None
     keys = np.asarray(jax.random.key_data(jax.random.split(key, seeds)))
 
     load, seed = (axis.ravel() for axis in np.indices((*loads, seeds)))
@@ -97,8 +102,8 @@ def simulate_queues(
     answers = np.empty((2, load.size, requests), dtype)
     for width in np.unique(widths):
         rows = np.flatnonzero(widths == width)
-        run = functools.partial(_run, width=int(width), requests=requests, arrivals=arrivals, settled=settled)
-        of_load = jax.tree.map(lambda leaf, at=load[rows]: leaf[at], (law, rates, counts))
+        run = functools.partial(_run, width=int(width), requests=requests, arrivals=kind, settled=settled)
+        of_load = jax.tree.map(lambda leaf, at=load[rows]: leaf[at], (law, rates, counts, cv2))
         answers[:, rows] = over_cores(run, (keys[seed[rows]], *of_load), FLEETS_AT_ONCE)
     wait_s, prefill_s = answers.reshape(2, *loads, seeds, requests)
     mean_s = np.sum(law[0] * law[2], axis=1)
@@ -144,14 +149,15 @@ def _run(
     law: list[AnyArray],
     rate_per_s: AnyArray,
     servers: AnyArray,
+    cv2: AnyArray,
     *,
     width: int,
     requests: int,
-    arrivals: Arrivals,
+    arrivals: Arrivals | None,
     settled: bool,
 ) -> tuple[Float[Array, "fleet request"], Float[Array, "fleet request"]]:
     """Waits and prefills of some fleets."""
-    gaps_s, service_s, prefill_s = _drawn(keys, law, rate_per_s, requests, arrivals)
+    gaps_s, service_s, prefill_s = _drawn(keys, law, rate_per_s, cv2, requests, arrivals)
     busy_s = _under_way(keys, law, rate_per_s, width) if settled else None
     return _waits(gaps_s, service_s, servers, width=width, busy_s=busy_s), prefill_s
 
@@ -162,19 +168,20 @@ _waits = jax.jit(slot_waits, static_argnames="width")
 # Apart from the waits: one program for all widths.
 @functools.partial(jax.jit, static_argnames=("requests", "arrivals"))
 def _drawn(
-    keys: Array, law: list[Array], rate_per_s: Array, requests: int, arrivals: Arrivals
+    keys: Array, law: list[Array], rate_per_s: Array, cv2: Array, requests: int, arrivals: Arrivals | None
 ) -> tuple[Float[Array, "fleet request"], ...]:
-    """Gaps, service times and prefills of the requests of some fleets."""
+    """Gaps, service times and prefills of the requests of some fleets; Gamma gaps where no other are given."""
 
-    def fleet(key: Array, law: list[Array], rate_per_s: Array) -> tuple[Array, Array, Array]:
+    def fleet(key: Array, law: list[Array], rate_per_s: Array, cv2: Array) -> tuple[Array, Array, Array]:
         service_s, prefill_s, weight = law
         gap_key, length_key = jax.random.split(jax.random.wrap_key_data(key))
         below = jnp.cumsum(weight)
         place = jax.random.uniform(length_key, (requests,), below.dtype) * below[-1]
         point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
-        return arrivals(gap_key, requests) / rate_per_s, service_s[point], prefill_s[point]
+        gaps = gamma_gaps(gap_key, 1.0, cv2, requests) if arrivals is None else arrivals(gap_key, requests)
+        return gaps / rate_per_s, service_s[point], prefill_s[point]
 
-    return jax.vmap(fleet)(keys, law, rate_per_s)
+    return jax.vmap(fleet)(keys, law, rate_per_s, cv2)
 
 
 @functools.partial(jax.jit, static_argnames="width")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidate fleets checked by simulation: the percentile with its interval, and how sure it is that limits are met."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -10,13 +9,12 @@ import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
-from aicjax.fleet.arrivals import gamma_gaps
 from aicjax.fleet.capacity import Target
-from aicjax.fleet.pool_queue import Arrivals, simulate_queues, unit_poisson
+from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.pools import Pool, service_of
 from aicjax.fleet.profile import slots
 from aicjax.fleet.service import ServiceLaw
-from aicjax.fleet.sizing import Demand
+from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
 
 REQUESTS = 5000  # of a seed and pool
@@ -61,7 +59,7 @@ def verified(
         key: Random key.
         pools: Pools of each fleet [fleet pool].
         replicas: Whole replicas of each pool.
-        demand: Arrivals of all requests; those of each pool are taken to be as bursty.
+        demand: Arrivals of all requests, of which each pool gets a random share.
         target: Limit of each pool.
         requests: Requests of a seed and a pool, the first fifth of which is not counted.
         seeds: Independent runs.
@@ -69,15 +67,15 @@ def verified(
     laws, servers = _laws(pools, jnp.asarray(replicas, float))
     share = np.asarray(pools.share)
     empty = (share <= 0) | (np.asarray(replicas) <= 0)
-    rate = np.where(empty, LEAST_RATE_PER_S, np.asarray(demand.rate_per_s) * share)
+    rate, cv2 = (np.asarray(of_pool) for of_pool in thinned(demand, share))
     sample = simulate_queues(
         key,
         jax.tree.map(lambda leaf: leaf.reshape(share.size, -1), laws),
-        rate.ravel(),
+        np.where(empty, LEAST_RATE_PER_S, rate).ravel(),
         np.maximum(servers, 1).ravel(),
         requests=requests,
         seeds=seeds,
-        arrivals=unit_poisson if demand.arrival_cv2 == 1.0 else _bursty(float(demand.arrival_cv2)),
+        arrival_cv2=None if float(demand.arrival_cv2) == 1.0 else np.broadcast_to(cv2, share.shape).ravel(),
         settled=True,
     )
     ttft_s = after_warm_up(sample.ttft_s).reshape(*share.shape, seeds, -1)
@@ -112,12 +110,6 @@ def share_confidence(shares: Float[np.ndarray, "*axes run"], least: float, reque
     t = (shares.mean(axis=-1) - least) / deviation
     tail = 0.5 * np.asarray(betainc((runs - 1) / 2.0, 0.5, (runs - 1) / (runs - 1 + t**2)))
     return np.where(t > 0, 1.0 - tail, tail)
-
-
-@functools.cache
-def _bursty(cv2: float) -> Arrivals:
-    """Gamma arrivals as gaps of mean one; cached, since a new function would compile anew."""
-    return lambda key, n: gamma_gaps(key, 1.0, cv2, n)
 
 
 @jax.jit

@@ -20,6 +20,7 @@ from aicjax.fleet.sizing import Demand, stated
 ISL, OSL = np.linspace(80, 5000, 60).round(), np.linspace(20, 900, 60).round()
 SOFT = Softness(usd_per_hour=300.0, width=0.01)
 MOST_GAMMA = 2.0
+ROUNDED = jax.jit(rounded)
 
 
 def _problem() -> Problem:
@@ -76,12 +77,19 @@ def test_softplus_is_the_excess_but_for_its_width():
     np.testing.assert_allclose(softplus(jnp.asarray([-1.0, 0.0, 2.0]), 0.05), [0, 0.05 * np.log(2), 2], atol=1e-6)
 
 
+def test_rounded_reach_is_at_most_the_largest():
+    """Also where the cheapest neighbour compresses further."""
+    for most_gamma in (1.08, 1.33, 1.58, 1.83, 2.0):
+        design = _design()._replace(gamma=jnp.asarray([most_gamma]))
+        assert 1.0 <= float(ROUNDED(design, _problem(), most_gamma).gamma[0]) <= most_gamma * (1 + 1e-6)
+
+
 @pytest.mark.slow
 def test_rounded_optimum_is_that_of_brute_force():
     problem = _problem()
     starts = Design(jnp.asarray([[1200.0], [3000.0]]), jnp.full((2, 1), 1.3), jnp.asarray([[1.5, 4.0], [4.0, 2.5]]))
     design, usd = jax.jit(continuous_optimum)(starts, problem, SOFT, MOST_GAMMA)
-    found = jax.jit(rounded)(design, problem)
+    found = ROUNDED(design, problem, MOST_GAMMA)
     assert bool(found.sizing.met)
     assert float(usd) <= float(found.sizing.usd_per_hour) * 1.02, "whole replicas cost more than parts of them"
 

@@ -10,7 +10,7 @@ from aicjax.fleet.capacity import Target
 from aicjax.fleet.erlang import erlang_c
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.service import ServiceLaw
-from aicjax.fleet.sizing import Demand
+from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.verify import share_confidence, verified
 from tests.fleet.sizing_programs import pools, rows
 
@@ -50,6 +50,18 @@ def test_a_limit_far_away_is_certain_and_one_out_of_reach_is_not_met():
     assert far.all_confidence[0] > 0.99
     assert not near.met.any()
     assert near.confidence.max() < 0.01
+
+
+def test_each_pool_is_as_bursty_as_its_share_of_the_arrivals():
+    fleet, counts, demand = rows(pools()), jnp.asarray([[4.0, 6.0]]), Demand(185.0, 6.0)
+    found = verified(KEY, fleet, counts, demand, Target(0.3), requests=1000, seeds=8)
+    for place, share in enumerate(np.asarray(fleet.share[0])):
+        own = Demand(*thinned(demand, float(share)))
+        whole = fleet._replace(share=jnp.ones_like(fleet.share))
+        alone = verified(KEY, whole, counts, own, Target(0.3), requests=1000, seeds=8)
+        assert found.ttft_s.value[0, place] == pytest.approx(alone.ttft_s.value[0, place], rel=1e-3)
+    smooth = verified(KEY, fleet, counts, demand._replace(arrival_cv2=1.0), Target(0.3), requests=1000, seeds=8)
+    assert found.ttft_s.value[0, 1] > 1.2 * smooth.ttft_s.value[0, 1]
 
 
 def test_confidence_is_students_law_of_the_runs():
