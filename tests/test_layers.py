@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "aicjax"
 FLOORS = (
     ("_types", "_units", "_results", "_names", "_paths", "compat", "quant"),
-    ("tables", "hardware", "constants"),
+    ("tables", "hardware", "constants", "measure"),
     ("interp",),
     ("ops",),
     ("models",),
@@ -30,6 +30,7 @@ HOST_ONLY = (
     "cli/",
     "tables/",
     "hardware/",
+    "measure/",
     "models/",
     "report/",
     "deploy/",

@@ -16,7 +16,8 @@ from aicjax.calibrate.cross_validation import choose_information, cross_validate
 from aicjax.calibrate.fit import Fitter, Vectors
 from aicjax.calibrate.launch import launch_facts
 from aicjax.calibrate.mapping import Rules
-from aicjax.calibrate.measurements import Flags, Floats, Measurements, read_measurements, shipped_path
+from aicjax.calibrate.measurements import Flags, Floats, Measurements, shipped_path
+from aicjax.calibrate.own_rows import read_servers
 from aicjax.calibrate.parameters import read_fit
 from aicjax.calibrate.spread import as_plain
 from aicjax.calibrate.step_table import StepTable, step_table
@@ -67,7 +68,7 @@ def calibrate(
         InputError: No such file or constants, fewer than two folds or groups, or no row with an answer.
         DataError: A file breaks its schema.
     """
-    rows = read_measurements(paths)
+    rows = read_servers(paths)
     rows = rows.take(data_rules.clean(rows))
     table = step_table(rows, base, rules)
     return calibrate_rows(rows, table, base, rules, folds, data_hash=_hash(paths or [shipped_path()]))

@@ -165,7 +165,7 @@ def read_measurements(paths: Sequence[Path] = ()) -> Measurements:
         DataError: A column is missing or of another kind.
     """
     parts = [measurements_of(path, read_table(path)) for path in (paths or [shipped_path()])]
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    return joined(parts)
 
 
 def read_table(path: Path) -> pa.Table:
@@ -287,7 +287,11 @@ def _workers(path: Path, table: pa.Table, prefix: str, role: str) -> WorkerColum
     return WorkerColumns(**{name: of(source) for name, source in _LAYOUT.items()})
 
 
-def _joined(parts: Sequence[Measurements]) -> Measurements:
+def joined(parts: Sequence[Measurements]) -> Measurements:
+    """The rows of one or more tables in one."""
+    if len(parts) == 1:
+        return parts[0]
+
     def join(values: Sequence[Any]) -> Any:
         if not isinstance(values[0], WorkerColumns):
             return np.concatenate(values)

@@ -2,7 +2,7 @@
 """A user's own measurements: a short table of servers, read as measured rows."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from aicjax._results import DataError
 from aicjax.calibrate.data_rules import saturated
-from aicjax.calibrate.measurements import Ints, Measurements, measurements_of, read_table
+from aicjax.calibrate.measurements import Ints, Measurements, joined, measurements_of, read_table, shipped_path
 
 NEEDED = ("model", "system", "backend", "isl", "osl", "concurrency", "ttft_ms", "tpot_ms")
 _ROLES = {"agg": "", "prefill": "prefill_", "decode": "decode_"}
@@ -27,6 +27,16 @@ _ASSUMED = {  # of columns that need not be stated
     "duplicate_rank": 0,
     "clean": True,
 }
+
+
+def read_servers(paths: Sequence[Path] = ()) -> Measurements:
+    """Rows of one or more files, or the shipped ones; tables with a column `model` are a user's own.
+
+    Raises:
+        InputError: No such file, or neither parquet nor CSV.
+        DataError: A column is missing or of another kind.
+    """
+    return joined([_rows(path) for path in paths or [shipped_path()]])
 
 
 def read_own(path: Path) -> Measurements:
@@ -74,6 +84,11 @@ def read_own(path: Path) -> Measurements:
     columns["num_gpus"] = gpus.tolist()
     found = measurements_of(path, pa.table(columns))
     return dataclasses.replace(found, queue_saturated=saturated(found))
+
+
+def _rows(path: Path) -> Measurements:
+    table = read_table(path)
+    return read_own(path) if "model" in table.column_names else measurements_of(path, table)
 
 
 def _counts(path: Path, given: Mapping[str, list[Any]], name: str, otherwise: Ints | int, rows: int) -> Ints:

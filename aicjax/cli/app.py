@@ -17,6 +17,7 @@ from aicjax.cli import (
     exp,
     fleet,
     fleet_options,
+    measure,
     options,
     plan,
     query,
@@ -45,6 +46,7 @@ app.command("sweep")(sweep.command)
 app.command("estimate")(estimate.command)
 app.add_typer(query.app, name="query")
 app.command("calibrate")(calibrate.command)
+app.add_typer(measure.app, name="measure")
 app.command("support")(support.command)
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(db.app, name="db")

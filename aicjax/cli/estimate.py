@@ -6,23 +6,13 @@ from typing import Annotated
 from typer import Context
 
 from aicjax._results import InputError
+from aicjax.cli import layout_options as layout
 from aicjax.cli import options
 from aicjax.cli.options import flag, switch
 
-_LAYOUT = "Layout"
-_ROLES = "Disaggregated roles (a layout or limit not given is the shared one)"
 _AFD = "Attention and feed-forward apart (afd)"
 _WORKLOAD = "Workload"
 _OUTPUT = {"as_json": "json", "plain": "no_color", "explain": "explain"}  # arguments of the printer by flag
-
-
-def _layout(name: str, short: str, text: str, default: str = "1") -> object:
-    return flag(f"--{name}", f"--{short}", panel=_LAYOUT, default=default, text=text)
-
-
-def _role(role: str, name: str, short: str | None, text: str) -> object:
-    names = [f"--{role}-{name}"] + ([f"--{role[0]}-{short}"] if short else [])
-    return flag(*names, panel=_ROLES, text=f"{role.capitalize()}: {text}.")
 
 
 def _encoder(name: str, text: str, *, default: str | bool = "1") -> object:
@@ -51,54 +41,46 @@ def command(
     ] = None,
     decode_system: options.DecodeSystem = None,
     batch_size: Annotated[
-        str | None, flag("--batch-size", "--bs", panel=_LAYOUT, default="128", text="Requests in flight of one rank.")
+        str | None,
+        flag("--batch-size", "--bs", panel=layout.LAYOUT, default="128", text="Requests in flight of one rank."),
     ] = None,
     ctx_tokens: Annotated[
-        str | None, flag("--ctx-tokens", panel=_LAYOUT, default="isl", text="Prompt tokens of a mixed step (agg).")
+        str | None,
+        flag("--ctx-tokens", panel=layout.LAYOUT, default="isl", text="Prompt tokens of a mixed step (agg)."),
     ] = None,
-    tp_size: Annotated[str | None, _layout("tp-size", "tp", "Tensor parallel GPUs.")] = None,
-    pp_size: Annotated[str | None, _layout("pp-size", "pp", "Pipeline stages.")] = None,
-    attention_dp_size: Annotated[
-        str | None, _layout("attention-dp-size", "dp", "Attention data parallel ranks.")
+    tp_size: layout.TpSize = None,
+    pp_size: Annotated[
+        str | None, flag("--pp-size", "--pp", panel=layout.LAYOUT, default="1", text="Pipeline stages.")
     ] = None,
-    moe_tp_size: Annotated[
-        str | None, _layout("moe-tp-size", "etp", "Expert tensor parallel GPUs.", "inferred")
-    ] = None,
-    moe_ep_size: Annotated[str | None, _layout("moe-ep-size", "ep", "Expert parallel GPUs.", "inferred")] = None,
+    attention_dp_size: layout.AttentionDpSize = None,
+    moe_tp_size: layout.MoeTpSize = None,
+    moe_ep_size: layout.MoeEpSize = None,
     stride: Annotated[
         str | None,
-        flag("--stride", panel=_LAYOUT, default="32", text="Decode steps priced by one evaluation (static)."),
+        flag("--stride", panel=layout.LAYOUT, default="32", text="Decode steps priced by one evaluation (static)."),
     ] = None,
-    prefill_tp_size: Annotated[str | None, _role("prefill", "tp-size", "tp", "tensor parallel GPUs")] = None,
-    prefill_pp_size: Annotated[str | None, _role("prefill", "pp-size", "pp", "pipeline stages")] = None,
-    prefill_attention_dp_size: Annotated[
-        str | None, _role("prefill", "attention-dp-size", "dp", "attention ranks")
-    ] = None,
-    prefill_moe_tp_size: Annotated[
-        str | None, _role("prefill", "moe-tp-size", "etp", "expert tensor parallel GPUs")
-    ] = None,
-    prefill_moe_ep_size: Annotated[str | None, _role("prefill", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
-    prefill_batch_size: Annotated[str | None, _role("prefill", "batch-size", "bs", "requests of a batch")] = None,
-    prefill_num_workers: Annotated[str | None, _role("prefill", "num-workers", "workers", "workers")] = None,
+    prefill_tp_size: layout.PrefillTpSize = None,
+    prefill_pp_size: Annotated[str | None, layout.role("prefill", "pp-size", "pp", "pipeline stages")] = None,
+    prefill_attention_dp_size: layout.PrefillAttentionDpSize = None,
+    prefill_moe_tp_size: layout.PrefillMoeTpSize = None,
+    prefill_moe_ep_size: layout.PrefillMoeEpSize = None,
+    prefill_batch_size: Annotated[str | None, layout.role("prefill", "batch-size", "bs", "requests of a batch")] = None,
+    prefill_num_workers: layout.PrefillNumWorkers = None,
     prefill_free_gpu_memory_fraction: Annotated[
-        str | None, _role("prefill", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
+        str | None, layout.role("prefill", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
     ] = None,
-    prefill_max_seq_len: Annotated[str | None, _role("prefill", "max-seq-len", None, "longest sequence")] = None,
-    decode_tp_size: Annotated[str | None, _role("decode", "tp-size", "tp", "tensor parallel GPUs")] = None,
-    decode_pp_size: Annotated[str | None, _role("decode", "pp-size", "pp", "pipeline stages")] = None,
-    decode_attention_dp_size: Annotated[
-        str | None, _role("decode", "attention-dp-size", "dp", "attention ranks")
-    ] = None,
-    decode_moe_tp_size: Annotated[
-        str | None, _role("decode", "moe-tp-size", "etp", "expert tensor parallel GPUs")
-    ] = None,
-    decode_moe_ep_size: Annotated[str | None, _role("decode", "moe-ep-size", "ep", "expert parallel GPUs")] = None,
-    decode_batch_size: Annotated[str | None, _role("decode", "batch-size", "bs", "requests of a batch")] = None,
-    decode_num_workers: Annotated[str | None, _role("decode", "num-workers", "workers", "workers")] = None,
+    prefill_max_seq_len: Annotated[str | None, layout.role("prefill", "max-seq-len", None, "longest sequence")] = None,
+    decode_tp_size: layout.DecodeTpSize = None,
+    decode_pp_size: Annotated[str | None, layout.role("decode", "pp-size", "pp", "pipeline stages")] = None,
+    decode_attention_dp_size: layout.DecodeAttentionDpSize = None,
+    decode_moe_tp_size: layout.DecodeMoeTpSize = None,
+    decode_moe_ep_size: layout.DecodeMoeEpSize = None,
+    decode_batch_size: Annotated[str | None, layout.role("decode", "batch-size", "bs", "requests of a batch")] = None,
+    decode_num_workers: layout.DecodeNumWorkers = None,
     decode_free_gpu_memory_fraction: Annotated[
-        str | None, _role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
+        str | None, layout.role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
     ] = None,
-    decode_max_seq_len: Annotated[str | None, _role("decode", "max-seq-len", None, "longest sequence")] = None,
+    decode_max_seq_len: Annotated[str | None, layout.role("decode", "max-seq-len", None, "longest sequence")] = None,
     n_a_nodes: Annotated[str | None, _afd("n-a-nodes", "Nodes of attention workers.")] = None,
     n_f_nodes: Annotated[str | None, _afd("n-f-nodes", "Nodes of the feed-forward pool.")] = None,
     a_tp_size: Annotated[
