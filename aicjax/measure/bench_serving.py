@@ -45,7 +45,7 @@ def sglang_run(fields: Fields) -> Run:
         DataError: A key is missing or of another kind; an open loop; speculative decoding.
     """
     completed, server = fields.count("completed"), fields.get("server_info")
-    if fields.get("accept_length", 1.0) > 1.0:
+    if "accept_length" in fields and fields.number("accept_length") > 1.0:
         raise fields.refused("accept_length", "is of speculative decoding, which measurements leave out")
     errors = fields.get("errors")
     failed = sum(bool(error) for error in errors) if isinstance(errors, list) else None
