@@ -37,9 +37,7 @@ def command(
     ] = None,
     price_per_gpu_hour: Annotated[
         str | None,
-        flag(
-            "--price", panel=_PLAN, default="none", metavar="USD,...", text="Price of a GPU hour, or one per system."
-        ),
+        flag("--price", panel=_PLAN, default="none", metavar="USD,...", text="Price of a GPU hour, or one per system."),
     ] = None,
     backend: options.Backend = None,
     candidates: Annotated[
