@@ -12,6 +12,7 @@ from aicjax._results import AicjaxError
 from aicjax.cli import (
     calibrate,
     db,
+    deploy,
     device,
     estimate,
     exp,
@@ -45,6 +46,7 @@ app.command("exp")(exp.command)
 app.command("sweep")(sweep.command)
 app.command("estimate")(estimate.command)
 app.add_typer(query.app, name="query")
+app.add_typer(deploy.app, name="deploy")
 app.command("calibrate")(calibrate.command)
 app.add_typer(measure.app, name="measure")
 app.command("support")(support.command)

@@ -257,6 +257,15 @@ SaveDir = Annotated[
         text="Write the tables as CSV and a manifest that repeats the run, in a new folder of DIR.",
     ),
 ]
+DeploymentTarget = Annotated[
+    str | None,
+    flag(
+        "--deployment-target",
+        panel=_OUTPUT,
+        metavar="bare-metal|dynamo",
+        text="Write files that start each row, checked, beside the tables of --save-dir.",
+    ),
+]
 Explain = Annotated[
     bool,
     switch("--explain", panel=_OUTPUT, text="Say which assumptions move the answer, and by how much."),

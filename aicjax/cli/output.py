@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aicjax.cli.deploy import check_target, write_rows
+
 if TYPE_CHECKING:
     from aicjax.explore import SearchRequest
 
@@ -22,6 +24,7 @@ class Output:
         explain: Whether to say which assumptions move the rows.
         interval: Whether to give the ranges of figures.
         save_dir: Where result files go; None writes none.
+        target: What deployment files are written for beside them; None writes none.
     """
 
     json: bool
@@ -30,12 +33,17 @@ class Output:
     explain: bool
     interval: bool
     save_dir: Path | None
+    target: str | None = None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> "Output":
         """Takes the output flags out of the given flags; what stays is the request."""
         flags = {name: given.pop(name, False) for name in ("json", "quiet", "no_color", "explain")}
-        return cls(**flags, interval=not given.pop("no_interval", False), save_dir=given.pop("save_dir", None))
+        interval, save_dir = not given.pop("no_interval", False), given.pop("save_dir", None)
+        target = given.pop("deployment_target", None)
+        if target is not None:
+            check_target(target, save_dir)
+        return cls(**flags, interval=interval, save_dir=save_dir, target=target)
 
 
 def present(request: "SearchRequest", output: Output) -> None:
@@ -44,6 +52,7 @@ def present(request: "SearchRequest", output: Output) -> None:
     Raises:
         NoFeasible: No configuration meets the limits; raised after the nearest ones are shown.
     """
+    from aicjax.explore import frame as frames
     from aicjax.explore import search
     from aicjax.report import result_json, result_text, summary
     from aicjax.report.console import stdout_console
@@ -68,5 +77,8 @@ def present(request: "SearchRequest", output: Output) -> None:
     if output.save_dir is not None:
         folder = save(result, output.save_dir)
         print(f"saved in {folder}", file=sys.stderr)
+        if output.target is not None and error is None:
+            tables = {name: list(frames.rows(task.best)) for name, task in result.tasks.items() if task.meets_target}
+            write_rows(tables, result.inputs, output.target, folder)
     if error is not None:
         raise error

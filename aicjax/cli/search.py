@@ -111,6 +111,7 @@ def command(
     explain: options.Explain = False,
     no_interval: options.NoInterval = False,
     save_dir: options.SaveDir = None,
+    deployment_target: options.DeploymentTarget = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     no_color: options.NoColor = False,

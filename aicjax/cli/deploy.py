@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aicjax deploy`: files that start the configuration of a result row, and checks of such files."""
+
+import csv
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Context
+
+from aicjax._names import one_of
+from aicjax._results import AicjaxError, InputError
+from aicjax.cli.options import flag
+
+app = typer.Typer(no_args_is_help=True, invoke_without_command=True)
+
+
+@app.callback()
+def command(
+    ctx: Context,
+    run: Annotated[Path | None, flag("--from", metavar="DIR", text="Folder that search --save-dir wrote.")] = None,
+    target: Annotated[str | None, flag("--target", metavar="bare-metal|dynamo", text="What to write for.")] = None,
+    experiment: Annotated[
+        str | None, flag("--experiment", metavar="NAME", default="the best", text="Such as agg or disagg.")
+    ] = None,
+    row: Annotated[int, flag("--row", default="1", text="Row of its top list, from 1.")] = 1,
+    rules: Annotated[
+        str,
+        flag("--rules", metavar="production|benchmark", default="production", text="For real traffic, or to measure."),
+    ] = "production",
+    name: Annotated[str | None, flag("--name", metavar="NAME", text="Name of the deployment.")] = None,
+    namespace: Annotated[str | None, flag("--namespace", metavar="NAME", text="Kubernetes namespace.")] = None,
+    save_dir: Annotated[
+        Path | None, flag("--save-dir", metavar="DIR", default="in the run's folder", text="Where the files go.")
+    ] = None,
+) -> None:
+    """Write the files that start a row of a saved search.
+
+    Exit codes: 0 written, 2 bad input or a failed check; then nothing is written.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from aicjax.deploy.build import build
+    from aicjax.deploy.render import render
+    from aicjax.deploy.write import write
+    from aicjax.report import manifest
+
+    for argument, value in (("from", run), ("target", target)):
+        if value is None:
+            raise InputError(argument, None, "given")
+    assert run is not None and target is not None
+    content = manifest.read(run)
+    chosen = experiment or str(content["chosen"])
+    record = _row(run, chosen, row)
+    deployment = build(record, content["inputs"], rules=rules, name=name, namespace=namespace)
+    folder = save_dir or run / chosen / f"top{row}" / target
+    write(render(deployment, target), folder)
+    print(folder)
+
+
+@app.command("check")
+def check(directory: Annotated[Path, Argument(metavar="DIR", help="Folder with generated files.")]) -> int:
+    """Check every deployment in a folder.
+
+    Exit codes: 0 all pass, 2 a check fails.
+    """
+    from aicjax.deploy.write import check_directory
+
+    found = check_directory(directory)
+    for folder, problems in found.items():
+        print(f"{folder}: {'; '.join(problems) or 'passes every check'}")
+    return 2 if any(found.values()) else 0
+
+
+def check_target(target: str, save_dir: Path | None) -> None:
+    """Refuses a target before anything is computed.
+
+    Raises:
+        InputError: No such target, or nowhere to write to.
+    """
+    from aicjax.deploy.render import TARGETS
+
+    if target not in TARGETS:
+        raise InputError("deployment_target", target, one_of(target, TARGETS))
+    if save_dir is None:
+        raise InputError("deployment_target", target, "given together with --save-dir")
+
+
+def write_rows(tables: Mapping[str, list[dict[str, Any]]], inputs: Mapping[str, Any], target: str, run: Path) -> None:
+    """Writes the files of all rows; a row that is refused is named on stderr, with the reason.
+
+    Args:
+        tables: Rows of the top lists, by experiment.
+        inputs: The request.
+        target: What to write for.
+        run: The run's folder.
+
+    Raises:
+        AicjaxError: All rows are refused.
+    """
+    from aicjax.deploy.build import build
+    from aicjax.deploy.render import render
+    from aicjax.deploy.write import write
+
+    refusals: list[AicjaxError] = []
+    written = 0
+    for experiment, records in tables.items():
+        for rank, record in enumerate(records, start=1):
+            try:
+                write(render(build(record, inputs), target), run / experiment / f"top{rank}" / target)
+                written += 1
+            except AicjaxError as refusal:
+                refusals.append(refusal)
+                print(f"not deployed: {experiment}, row {rank}: {refusal}", file=sys.stderr)
+    if not written and refusals:
+        raise refusals[0]
+
+
+def _row(run: Path, experiment: str, rank: int) -> dict[str, str]:
+    from aicjax.report.save import TOP_FILE
+
+    path = run / experiment / TOP_FILE
+    if not path.is_file():
+        found = sorted(path.parent.name for path in run.glob(f"*/{TOP_FILE}"))
+        raise InputError("experiment", experiment, one_of(experiment, found))
+    with path.open(encoding="utf-8", newline="") as file:
+        records = list(csv.DictReader(file))
+    if not 1 <= rank <= len(records):
+        raise InputError("row", rank, f"from 1 to {len(records)}")
+    return records[rank - 1]

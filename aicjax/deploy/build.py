@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a result row and the request that found it to the record of a deployment."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aicjax._results import InputError
+from aicjax.deploy.record import Deployment, Layout, Limit, Prediction, Role, Workload
+from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
+from aicjax.hardware import load_system
+
+_ROLES = {"": "agg", "(p)": "prefill", "(d)": "decode"}
+_CHOSEN_FORMATS = ("gemm_quant_mode", "moe_quant_mode", "fmha_quant_mode")
+_LABEL_LENGTH = 63
+
+
+def build(
+    row: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    *,
+    rules: str = "production",
+    name: str | None = None,
+    namespace: str | None = None,
+) -> Deployment:
+    """The record of a row.
+
+    Args:
+        row: One row of a top list, column names as in its CSV file.
+        inputs: The request, as in the manifest of the run.
+        rules: Rule set.
+        name: Name of the deployment; from model, engine and mode when None.
+        namespace: Kubernetes namespace; left out of the files when None.
+
+    Raises:
+        InputError: The row asks for something that is not deployed yet.
+    """
+    disaggregated = "(d)parallel" in row
+    prefixes = ("(p)", "(d)") if disaggregated else ("",)
+    _refuse(row, inputs, prefixes)
+    engine, rule_set, runtime = load_engine(str(row[f"{prefixes[0]}backend"])), load_rules(rules), load_runtime()
+    system = str(row[f"{prefixes[0]}system"])
+    gpus = int(row["num_total_gpus"])
+    budget = inputs.get("total_gpus") or int(row["replicas_needed"]) * gpus
+    replicas = int(budget) // gpus
+    if replicas < 1:
+        raise InputError("total_gpus", budget, f"at least the {gpus} GPUs of the row")
+    mode = "disagg" if disaggregated else "agg"
+    return Deployment(
+        name=name if name is not None else _label(f"{Path(str(row['model'])).name}-{engine.engine}-{mode}"),
+        namespace=namespace,
+        model=str(row["model"]),
+        system=system,
+        engine=engine.engine,
+        engine_version=engine.version,
+        simulated_version=str(row[f"{prefixes[0]}version"]),
+        runtime_version=runtime.version,
+        rules=rules,
+        gpus_per_node=load_system(system).gpus_per_node,
+        gpu_budget=int(budget),
+        replicas=replicas,
+        roles=tuple(_role(row, inputs, prefix, engine, rule_set, replicas) for prefix in prefixes),
+        workload=_workload(inputs),
+        prediction=Prediction(
+            ttft_ms=float(row["ttft"]),
+            tpot_ms=float(row["tpot"]),
+            tokens_per_s=round(float(row["tokens/s"]) * replicas, 3),
+            requests_per_s=round(float(row["request_rate"]) * replicas, 3),
+            concurrency=int(row["concurrency"]) * replicas,
+        ),
+    )
+
+
+def _refuse(row: Mapping[str, Any], inputs: Mapping[str, Any], prefixes: tuple[str, ...]) -> None:
+    """Refuses what the files could not say, so that nothing else than what was predicted is deployed."""
+    if "(a)tp" in row:
+        raise InputError("experiment", "afd", "agg or disagg: attention and feed-forward apart is not deployed")
+    if int(row.get("(e)workers") or 0) or inputs.get("image_height"):
+        raise InputError("image_height", inputs.get("image_height"), "0: requests with images are not deployed")
+    if inputs.get("nextn"):
+        raise InputError("nextn", inputs["nextn"], "0: speculation is not deployed")
+    for option in ("attention_backend", "moe_backend"):
+        if inputs.get(option):
+            raise InputError(option, inputs[option], "absent: kernels of a choice are not deployed")
+    for option in _CHOSEN_FORMATS:
+        stated = [inputs.get(f"{role}{option}") for role in ("", "prefill_", "decode_")]
+        if any(stated):
+            raise InputError(option, next(filter(None, stated)), "absent: deploy a checkpoint in that format")
+    for what in ("backend", "system"):
+        if len({row[f"{prefix}{what}"] for prefix in prefixes}) > 1:
+            raise InputError(f"decode_{what}", row[f"(d){what}"], f"{row[f'(p){what}']}: two kinds are not deployed")
+    if any(int(row.get(f"{prefix}cp") or 1) > 1 for prefix in prefixes):
+        raise InputError("cp", "above 1", "1: context parallel workers are not deployed")
+
+
+def _role(
+    row: Mapping[str, Any], inputs: Mapping[str, Any], prefix: str, engine: Engine, rules: Rules, replicas: int
+) -> Role:
+    name, batch = _ROLES[prefix], int(row[f"{prefix}bs"])
+    layout = Layout(*(int(row[f"{prefix}{axis}"]) for axis in ("tp", "pp", "dp", "moe_tp", "moe_ep")))
+    if layout.moe_tp > 1 and layout.moe_ep > 1 and engine.engine == "vllm":
+        raise InputError("moe_ep", layout.moe_ep, "1 or the whole width: vllm has no mixed expert layout")
+    kv_cache = str(row[f"{prefix}kvcache"])
+    if kv_cache not in engine.kv_cache_formats:
+        raise InputError("kvcache_quant_mode", kv_cache, f"one of {sorted(engine.kv_cache_formats)}")
+    length = _max_length(inputs, engine, rules)
+    return Role(
+        name=name,
+        workers=int(row[f"{prefix}workers"] if prefix else 1) * replicas,
+        layout=layout,
+        max_running=Limit(batch, batch),
+        max_step_tokens=_step_tokens(row, inputs, name, batch, length, engine),
+        max_length=length,
+        memory_fraction=_memory_fraction(inputs, name, str(row[f"{prefix}version"]), str(row["model"]), row, prefix),
+        kv_cache_format=kv_cache,
+        graph_sizes=() if name == "prefill" else graph_sizes(batch, rules),
+        prefix_cache=name != "decode" and (rules.prefix_cache or bool(inputs.get("prefix"))),
+        chunked_prefill=name != "decode" and (rules.chunked_prefill or bool(inputs.get("enable_chunked_prefill"))),
+    )
+
+
+def _max_length(inputs: Mapping[str, Any], engine: Engine, rules: Rules) -> int:
+    """Longest sequence of a worker [tokens]: the stated one, else that of the workload with the room of the rules."""
+    stated = inputs.get("max_seq_len")
+    needed = int((inputs["isl"] + inputs["osl"]) * rules.length_factor) + rules.length_extra
+    return rounded_up(int(stated) if stated else needed, engine.token_multiple)
+
+
+def _step_tokens(
+    row: Mapping[str, Any], inputs: Mapping[str, Any], role: str, batch: int, length: int, engine: Engine
+) -> Limit:
+    """Tokens of a step: of a mixed step, of the prompts of a prefill batch, or one for each decoding request."""
+    if role == "decode":
+        deployed = rounded_up(max(batch, length) if engine.decode_takes_prompts else batch, engine.token_multiple)
+        reason = "room for a prompt that no prefill worker has computed; decode steps are as predicted"
+        simulated = batch
+    else:
+        new_tokens = int(inputs["isl"]) - int(inputs.get("prefix") or 0)
+        simulated = int(row["num_tokens"]) if role == "agg" else batch * max(new_tokens, 1)
+        deployed = rounded_up(simulated, engine.token_multiple)
+        reason = f"rounded up to {engine.token_multiple} tokens; steps of whole prompts are as predicted"
+    rounding = f"rounded up to {engine.token_multiple} tokens; decode steps are as predicted"
+    if role == "decode" and not engine.decode_takes_prompts:
+        reason = rounding
+    return Limit(simulated, deployed, "" if simulated == deployed else reason)
+
+
+def _memory_fraction(
+    inputs: Mapping[str, Any], role: str, version: str, model: str, row: Mapping[str, Any], prefix: str
+) -> float:
+    """The fraction that the prediction used: the stated one, else that which the engine takes of itself."""
+    if inputs.get("free_gpu_memory_fraction"):
+        return float(inputs["free_gpu_memory_fraction"])
+    from aicjax.constants import load_constants
+    from aicjax.forward.kv_budget import derived_fraction, engine_fraction
+    from aicjax.models import Parallel
+
+    system = str(row[f"{prefix}system"])
+    constants = load_constants(str(row[f"{prefix}backend"]), inputs["constants"], model=model, system=system).memory
+    if role != "agg" and constants.derived_fraction is not None:
+        layout = Parallel(*(int(row[f"{prefix}{axis}"]) for axis in ("tp", "pp", "dp", "moe_tp", "moe_ep")))
+        capacity = load_system(system).mem_capacity_bytes
+        return float(derived_fraction(constants.derived_fraction, capacity, [layout])[0])
+    return float(engine_fraction(constants, version))
+
+
+def _workload(inputs: Mapping[str, Any]) -> Workload:
+    latency = inputs.get("request_latency")
+    return Workload(
+        isl=int(inputs["isl"]),
+        osl=int(inputs["osl"]),
+        prefix=int(inputs.get("prefix") or 0),
+        ttft_limit_ms=float(inputs["ttft"]),
+        tpot_limit_ms=None if latency else float(inputs["tpot"]),
+        request_latency_limit_ms=float(latency) if latency else None,
+    )
+
+
+def rounded_up(tokens: int, multiple: int) -> int:
+    """The next multiple.
+
+    Example:
+        >>> rounded_up(6500, 32)
+        6528
+    """
+    return -(-tokens // multiple) * multiple
+
+
+def graph_sizes(batch: int, rules: Rules) -> tuple[int, ...]:
+    """Batches with a CUDA graph, ascending and each once, the largest being the batch."""
+    doubled = [2**power for power in range(rules.graph_doubling_to.bit_length())]
+    stepped = range(rules.graph_step, batch, rules.graph_step)
+    return tuple(sorted({size for size in (*doubled, *stepped) if size < batch} | {batch}))
+
+
+def _label(text: str) -> str:
+    """An RFC 1123 label made of a text."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LABEL_LENGTH].strip("-")

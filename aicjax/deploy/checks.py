@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of generated files: each file by itself, and all of them against the record that they were rendered from."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from aicjax._results import AicjaxError
+from aicjax.deploy.options import canonical
+from aicjax.deploy.read_back import Started, from_manifest, from_script
+from aicjax.deploy.record import Deployment, Role, from_dict
+from aicjax.deploy.render import BENCH_FILE, DYNAMO_FILE, RECORD_FILE
+from aicjax.deploy.settings import Engine, load_engine, load_runtime
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(None|null|NaN|Undefined)(?![\w-])")
+_PINNED = re.compile(r"[^:]+:\d+\.\d+\.\d+[\w.-]*")
+_MODEL = re.compile(r"[\w./~-]+")
+_BOOLEANS = ("true", "false")
+
+
+class FailedCheck(AicjaxError):
+    """Generated files break a rule; nothing is written."""
+
+    exit_code = 2
+
+
+def problems(files: Mapping[str, str]) -> list[str]:
+    """What is wrong with the files of one deployment, each in a line; empty when nothing is."""
+    found = [problem for name, text in files.items() for problem in _of_file(name, text)]
+    if RECORD_FILE not in files:
+        return [*found, f"{RECORD_FILE} is missing"]
+    try:
+        record = json.loads(files[RECORD_FILE])
+        target = record.pop("target")
+        deployment = from_dict(record)
+        started = _started(target, files)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, yaml.YAMLError) as error:
+        return [*found, f"files cannot be read back: {type(error).__name__} {error}"]
+    found += [*_of_record(deployment), *_of_workers(deployment, target, started)]
+    port = f"localhost:{load_runtime().ports['frontend']}}}"
+    if port not in files.get(BENCH_FILE, ""):
+        found.append(f"{BENCH_FILE}: not the port of the frontend")
+    if target == "bare-metal" and f"--http-port {load_runtime().ports['frontend']} " not in files["run_node0.sh"]:
+        found.append("run_node0.sh: no frontend on its port")
+    return found
+
+
+def require(files: Mapping[str, str]) -> None:
+    """Refuses files with a problem.
+
+    Raises:
+        FailedCheck: Names all of them.
+    """
+    if found := problems(files):
+        raise FailedCheck("; ".join(found))
+
+
+def _started(target: str, files: Mapping[str, str]) -> list[Started]:
+    if target == "dynamo":
+        return from_manifest(DYNAMO_FILE, files[DYNAMO_FILE])
+    scripts = [name for name in files if name.startswith("run_node")]
+    return [worker for name in scripts for worker in from_script(name, files[name], files)]
+
+
+def _of_file(name: str, text: str) -> Iterator[str]:
+    if match := _PLACEHOLDER.search(text):
+        yield f"{name}: the placeholder {match[0]}"
+    if re.search(r"\bpip3? install\b|:latest\b", text):
+        yield f"{name}: software that is not pinned"
+    if name.endswith(".yaml"):
+        yield from (f"{name}: {problem}" for problem in _of_yaml(text))
+    if name.endswith(".sh"):
+        shell = shutil.which("bash")
+        if shell is None:
+            yield f"{name}: no bash to check it with"
+        elif (ran := subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)).returncode:
+            yield f"{name}: {' '.join(ran.stderr.split())}"
+
+
+def _of_yaml(text: str) -> Iterator[str]:
+    """Plain scalars that YAML 1.1 and 1.2 read differently."""
+    try:
+        events = list(yaml.parse(text))
+    except yaml.YAMLError as error:
+        yield " ".join(str(error).split())
+        return
+    resolver = yaml.SafeLoader("")
+    for event in events:
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+            tag = resolver.resolve(yaml.ScalarNode, event.value, (True, False)).rsplit(":", 1)[-1]
+            if tag in ("null", "timestamp") or (tag == "bool" and event.value not in _BOOLEANS):
+                yield f"{event.value!r} needs quotes"
+            if tag in ("int", "float") and re.search(r"[:_]|^[+-]?0\d", event.value):
+                yield f"{event.value!r} needs quotes"
+
+
+def _of_record(deployment: Deployment) -> Iterator[str]:
+    for what, label in (("name", deployment.name), ("namespace", deployment.namespace)):
+        if label is not None and not _LABEL.fullmatch(label):
+            yield f"{what} {label!r} is not an RFC 1123 label: lower-case letters, digits and hyphens, at most 63"
+    if len(f"{deployment.name}-engine") > 63:
+        yield f"name {deployment.name!r} is longer than 56 characters"
+    if not _MODEL.fullmatch(deployment.model):
+        yield f"model {deployment.model!r} has characters that a script does not take"
+    if deployment.gpus > deployment.gpu_budget:
+        yield f"{deployment.gpus} GPUs exceed the budget of {deployment.gpu_budget}"
+    multiple = load_engine(deployment.engine).token_multiple
+    for role in deployment.roles:
+        for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
+            if tokens % multiple:
+                yield f"{role.name}: {what} {tokens} is no multiple of {multiple}"
+        if list(role.graph_sizes) != sorted(set(role.graph_sizes)) or max(role.graph_sizes, default=0) > (
+            role.max_running.deployed
+        ):
+            yield f"{role.name}: sizes of CUDA graphs must ascend, each once, up to the running limit"
+        for limit in (role.max_running, role.max_step_tokens):
+            if limit.deployed != limit.simulated and not limit.reason:
+                yield f"{role.name}: {limit.deployed} is deployed, {limit.simulated} was simulated, without a reason"
+        if role.max_step_tokens.deployed < role.max_running.deployed:
+            yield f"{role.name}: fewer tokens in a step than running requests"
+        if role.max_length < deployment.workload.isl + deployment.workload.osl:
+            yield f"{role.name}: the longest sequence is shorter than a request"
+
+
+def _of_workers(deployment: Deployment, target: str, started: list[Started]) -> Iterator[str]:
+    engine = load_engine(deployment.engine)
+    left = {role.name: role.workers for role in deployment.roles}
+    for worker in started:
+        name = str(worker.options.get(engine.arguments["role"], "agg"))
+        role = next((role for role in deployment.roles if role.name == name), None)
+        if role is None:
+            yield f"{worker.where}: role {name} is not one of {', '.join(left)}"
+            continue
+        left[name] -= worker.count
+        yield from (f"{worker.where}: {problem}" for problem in _of_worker(deployment, role, engine, worker))
+        if target == "dynamo" and not _PINNED.fullmatch(worker.image):
+            yield f"{worker.where}: image {worker.image!r} has no pinned tag"
+    yield from (f"{abs(rest)} workers {name} too {'few' if rest > 0 else 'many'}" for name, rest in left.items() if rest)
+    if target == "bare-metal":
+        yield from _of_nodes(deployment, engine, started)
+
+
+def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Started) -> Iterator[str]:
+    """The options in the file against those that the record means; options that the engine does not know."""
+    wanted: dict[str, Any] = canonical(deployment, role, engine)
+    option_of = {**engine.arguments, **engine.file}
+    known = {*engine.arguments.values(), *engine.file.values()}
+    yield from (f"unknown option {option}" for option in worker.options if option not in known)
+    for name, value in wanted.items():
+        places = [place[name] for place in (engine.arguments, engine.file) if name in place]
+        stated = next((worker.options[place] for place in places if place in worker.options), False)
+        shown = " ".join(map(str, stated)) if isinstance(stated, list) else stated
+        expected = " ".join(map(str, value)) if isinstance(value, list) else value
+        if places and str(shown) != str(expected):
+            yield f"{option_of[name]} is {shown}, not {expected}"
+    if deployment.disaggregated and "transfer_port" in engine.environment and worker.environment:
+        missing = [name for name in engine.environment.values() if not worker.environment.get(name)]
+        yield from (f"{name} is not set" for name in missing)
+    if len(worker.gpus) != role.layout.gpus:
+        yield f"{len(worker.gpus)} GPUs, not {role.layout.gpus}"
+    if worker.module != engine.module:
+        yield f"module {worker.module}, not {engine.module}"
+
+
+def _of_nodes(deployment: Deployment, engine: Engine, started: list[Started]) -> Iterator[str]:
+    port_options = [engine.arguments[name] for name in ("port", "transfer_port") if name in engine.arguments]
+    variables = ["DYN_SYSTEM_PORT", *(name for what, name in engine.environment.items() if what.endswith("_port"))]
+    for node in sorted({worker.where for worker in started}):
+        workers = [worker for worker in started if worker.where == node]
+        gpus = [gpu for worker in workers for gpu in worker.gpus]
+        if len(set(gpus)) != len(gpus) or max(gpus) >= deployment.gpus_per_node:
+            yield f"{node}: a GPU is used twice or does not exist"
+        ports = [str(worker.options[name]) for worker in workers for name in port_options if name in worker.options]
+        ports += [worker.environment[name] for worker in workers for name in variables if name in worker.environment]
+        if len(set(ports)) != len(ports):
+            yield f"{node}: a port is used twice"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one worker is told, by canonical names, and then in the words of its engine: arguments, file, environment."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aicjax.deploy.record import Deployment, Role
+from aicjax.deploy.settings import Engine
+
+ENGINE_FILE = "{role}_engine.yaml"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports of a worker on its host.
+
+    Attributes:
+        system: Health and metrics.
+        engine: The engine's own processes.
+        transfer: Side channel over which a KV cache is handed over.
+    """
+
+    system: int
+    engine: int
+    transfer: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """One worker in the words of its engine.
+
+    Attributes:
+        module: Python module to run.
+        arguments: Its command line.
+        engine_file: Content of the engine's file; empty where it has none.
+    """
+
+    module: str
+    arguments: tuple[str, ...]
+    engine_file: dict[str, Any] = field(default_factory=dict)
+
+
+def command(deployment: Deployment, role: Role, engine: Engine, ports: Ports, engine_file: str) -> Command:
+    """How a worker is started.
+
+    Args:
+        deployment, role: Which worker.
+        engine: Its option names.
+        ports: Its ports.
+        engine_file: Path of the engine's file where the worker runs.
+    """
+    values = canonical(deployment, role, engine)
+    values |= {"host": "0.0.0.0", "port": ports.engine, "engine_file": engine_file}
+    if deployment.disaggregated:
+        values |= {"transfer_port": ports.transfer}
+    arguments = [words for name, option in engine.arguments.items() for words in _argument(option, values.get(name))]
+    return Command(engine.module, tuple(arguments), _nested(engine, values))
+
+
+def canonical(deployment: Deployment, role: Role, engine: Engine) -> dict[str, Any]:
+    """Settings of a worker by canonical name; a name that is absent has the engine's default."""
+    layout = role.layout
+    ranks = layout.dp if engine.tensor_covers_attention_dp else 1
+    values: dict[str, Any] = {
+        "model": deployment.model,
+        "served_name": deployment.model,
+        "backend": "pytorch",
+        "tensor_parallel": layout.tp * ranks,
+        "pipeline_parallel": layout.pp,
+        "attention_dp": layout.dp > 1,
+        "expert_parallel": layout.moe_ep > 1,
+        "max_step_tokens": _stated(role.max_step_tokens.deployed, engine.token_limit_of, layout.dp),
+        "max_prefill_tokens": role.max_step_tokens.deployed,
+        "max_length": role.max_length,
+        "memory_fraction": role.memory_fraction,
+        "kv_cache_format": engine.kv_cache_formats[role.kv_cache_format],
+        "kv_block": engine.token_multiple,
+        "prefix_cache": role.prefix_cache,
+        "no_prefix_cache": not role.prefix_cache,
+        "prefix_cache_on": role.prefix_cache,
+        "chunked_prefill": role.chunked_prefill,
+        "no_overlap": role.name == "prefill",
+    }
+    if role.name != "prefill" or engine.prefill_states_running_limit:
+        values["max_running"] = _stated(role.max_running.deployed, engine.running_limit_of, layout.dp)
+    if layout.dp > 1:
+        values["data_parallel"] = layout.dp
+    if layout.moe_tp * layout.moe_ep > 1:
+        values |= {"expert_parallel_size": layout.moe_ep, "expert_tensor_parallel_size": layout.moe_tp}
+    if role.graph_sizes:
+        values |= {"graph_sizes": list(role.graph_sizes), "graph_padding": True}
+    if deployment.disaggregated:
+        values |= {"role": role.name, "transfer": engine.transfer, "transfer_tokens": role.max_length}
+    return values
+
+
+def _stated(limit_of_rank: int, stated_of: str, ranks: int) -> int:
+    return limit_of_rank * ranks if stated_of == "worker" else limit_of_rank
+
+
+def _argument(option: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [option]
+    return [option, *(str(part) for part in (value if isinstance(value, list) else [value]))]
+
+
+def _nested(engine: Engine, values: dict[str, Any]) -> dict[str, Any]:
+    """The engine's file: dotted keys as nested mappings."""
+    content: dict[str, Any] = {}
+    for name, key in engine.file.items():
+        if name in values:
+            *outer, last = key.split(".")
+            place = content
+            for part in outer:
+                place = place.setdefault(part, {})
+            place[last] = values[name]
+    return content

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record between a result row and the files of a target: everything that the files say, each thing once."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parallel sizes of one worker.
+
+    Attributes:
+        tp, pp, dp: Tensor, pipeline and attention data parallel sizes.
+        moe_tp, moe_ep: Tensor and expert parallel sizes of the experts; both 1 for a dense model.
+    """
+
+    tp: int
+    pp: int
+    dp: int
+    moe_tp: int
+    moe_ep: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one worker."""
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of an engine rank as it was simulated and as it is deployed.
+
+    Attributes:
+        simulated: What the prediction holds for.
+        deployed: What the files say.
+        reason: Why the two differ and what that does to the prediction; empty where they agree.
+    """
+
+    simulated: int
+    deployed: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Role:
+    """One kind of worker.
+
+    Attributes:
+        name: `agg`, `prefill` or `decode`.
+        workers: Workers of this kind in the whole deployment.
+        layout: Parallel sizes of one.
+        max_running: Requests that a rank runs at once.
+        max_step_tokens: Tokens of one step of a rank.
+        max_length: Longest sequence [tokens].
+        memory_fraction: The engine's memory fraction, as simulated.
+        kv_cache_format: Number format of the KV cache.
+        graph_sizes: Batches with a CUDA graph; empty for a prefill worker.
+        prefix_cache: Whether prompts that begin alike share KV cache.
+        chunked_prefill: Whether a prompt may be split, for engines that ask.
+    """
+
+    name: str
+    workers: int
+    layout: Layout
+    max_running: Limit
+    max_step_tokens: Limit
+    max_length: int
+    memory_fraction: float
+    kv_cache_format: str
+    graph_sizes: tuple[int, ...]
+    prefix_cache: bool
+    chunked_prefill: bool
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The load and the limits that the row was searched for.
+
+    Attributes:
+        isl, osl, prefix: Prompt, output and cached prompt tokens of a request.
+        ttft_limit_ms: Limit on the time to first token.
+        tpot_limit_ms: Limit on the time per output token; None where one on the request replaces it.
+        request_latency_limit_ms: Limit on the whole request; None without one.
+    """
+
+    isl: int
+    osl: int
+    prefix: int
+    ttft_limit_ms: float
+    tpot_limit_ms: float | None
+    request_latency_limit_ms: float | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the search predicts for the whole deployment.
+
+    Attributes:
+        ttft_ms, tpot_ms: Latencies.
+        tokens_per_s: Output.
+        requests_per_s: Requests.
+        concurrency: Requests in flight.
+    """
+
+    ttft_ms: float
+    tpot_ms: float
+    tokens_per_s: float
+    requests_per_s: float
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One result row, ready to be rendered for any target.
+
+    Attributes:
+        name: Of the deployment, an RFC 1123 label.
+        namespace: Of Kubernetes; None leaves it to `kubectl`.
+        model: Hugging Face name or directory.
+        system: GPU system.
+        engine: `vllm`, `sglang` or `trtllm`.
+        engine_version: Release that the files are written for.
+        simulated_version: Release whose measurements the prediction rests on.
+        runtime_version: Release of Dynamo.
+        rules: Rule set, `production` or `benchmark`.
+        gpus_per_node: GPUs of a node.
+        gpu_budget: GPUs that may be used.
+        replicas: Copies of the searched row.
+        roles: Kinds of workers, prefill before decode.
+        workload: What the row was searched for.
+        prediction: What it should reach.
+    """
+
+    name: str
+    namespace: str | None
+    model: str
+    system: str
+    engine: str
+    engine_version: str
+    simulated_version: str
+    runtime_version: str
+    rules: str
+    gpus_per_node: int
+    gpu_budget: int
+    replicas: int
+    roles: tuple[Role, ...]
+    workload: Workload
+    prediction: Prediction
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return sum(role.workers * role.layout.gpus for role in self.roles)
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether prefill and decode have workers of their own."""
+        return len(self.roles) > 1
+
+
+def as_dict(deployment: Deployment) -> dict[str, Any]:
+    """The record as JSON values; what is absent is left out."""
+    return {"format": FORMAT, **_present(asdict(deployment))}
+
+
+def _present(values: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in values.items() if value is not None}
+    return {name: _present(value) if isinstance(value, dict) else value for name, value in kept.items()}
+
+
+def from_dict(values: dict[str, Any]) -> Deployment:
+    """The record of `as_dict`.
+
+    Raises:
+        KeyError, TypeError: It is not one.
+    """
+    values = {name: value for name, value in values.items() if name != "format"}
+    roles = tuple(_role(role) for role in values.pop("roles"))
+    limits = {"tpot_limit_ms": None, "request_latency_limit_ms": None}
+    workload = Workload(**limits | values.pop("workload"))
+    prediction = Prediction(**values.pop("prediction"))
+    return Deployment(**{"namespace": None} | values, roles=roles, workload=workload, prediction=prediction)
+
+
+def _role(values: dict[str, Any]) -> Role:
+    limits = {name: Limit(**values[name]) for name in ("max_running", "max_step_tokens")}
+    parts = {"layout": Layout(**values["layout"]), "graph_sizes": tuple(values["graph_sizes"])}
+    return Role(**{**values, **limits, **parts})

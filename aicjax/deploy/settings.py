@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of the generator, from `configs/deploy/`: option names of the engines, rule sets, runtime and ports."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aicjax import _paths
+from aicjax._names import one_of
+from aicjax._results import DataError, InputError
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How one release of an engine is told what to do; the fields are those of `configs/deploy/engines/*.yaml`.
+
+    Attributes:
+        engine, version: Name and release.
+        module: Python module of its Dynamo worker.
+        image: Container image, tag pinned.
+        tensor_covers_attention_dp: Whether the tensor parallel size counts the ranks of data parallel attention.
+        running_limit_of, token_limit_of: Whether a limit is stated for a `rank` or for the `worker`.
+        token_multiple: What token limits are rounded up to.
+        prefill_states_running_limit: Whether a prefill worker states how many requests it runs.
+        decode_takes_prompts: Whether a decode worker must take a whole prompt in a step.
+        kv_cache_formats: Names of number formats of the KV cache.
+        transfer: Value of the option for the transfer of KV caches.
+        environment: Environment variables, by what they are for.
+        arguments: Command-line options, by canonical name.
+        file: Keys of the engine's file, by canonical name; empty where it has none.
+    """
+
+    engine: str
+    version: str
+    module: str
+    image: str
+    tensor_covers_attention_dp: bool
+    running_limit_of: str
+    token_limit_of: str
+    token_multiple: int
+    prefill_states_running_limit: bool
+    decode_takes_prompts: bool
+    kv_cache_formats: Mapping[str, str]
+    transfer: str
+    environment: Mapping[str, str]
+    arguments: Mapping[str, str]
+    file: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A rule set; meaning in `configs/deploy/rules.yaml`."""
+
+    length_factor: float
+    length_extra: int
+    prefix_cache: bool
+    chunked_prefill: bool
+    graph_doubling_to: int
+    graph_step: int
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What surrounds the engines; meaning in `configs/deploy/runtime.yaml`."""
+
+    version: str
+    frontend_module: str
+    secret: str
+    shared_memory: str
+    ports: Mapping[str, int]
+    benchmark_client: Mapping[str, str]
+    benchmark: Mapping[str, Any]
+
+
+def templates_dir() -> Path:
+    """Where the templates lie."""
+    return _paths.configs_dir() / "deploy" / "templates"
+
+
+@functools.cache
+def load_engine(name: str) -> Engine:
+    """Option names of an engine.
+
+    Raises:
+        InputError: No such engine.
+        DataError: The file breaks its schema.
+    """
+    names = sorted(path.stem for path in (_paths.configs_dir() / "deploy" / "engines").glob("*.yaml"))
+    if name not in names:
+        raise InputError("backend", name, one_of(name, names))
+    return _built(Engine, f"engines/{name}.yaml", _read(f"engines/{name}.yaml"))
+
+
+@functools.cache
+def load_rules(name: str) -> Rules:
+    """A rule set.
+
+    Raises:
+        InputError: No such set.
+        DataError: The file breaks its schema.
+    """
+    sets = _read("rules.yaml")
+    if name not in sets:
+        raise InputError("rules", name, one_of(name, sets))
+    return _built(Rules, "rules.yaml", sets[name])
+
+
+@functools.cache
+def load_runtime() -> Runtime:
+    """Runtime, ports and load client.
+
+    Raises:
+        DataError: The file breaks its schema.
+    """
+    return _built(Runtime, "runtime.yaml", _read("runtime.yaml"))
+
+
+def _read(name: str) -> dict[str, Any]:
+    return yaml.safe_load((_paths.configs_dir() / "deploy" / name).read_text(encoding="utf-8"))
+
+
+def _built(kind: Any, name: str, values: dict[str, Any]) -> Any:
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise DataError(f"configs/deploy/{name}: {error}") from None
