@@ -89,7 +89,8 @@ def run(arguments: Sequence[str]) -> int:
             arguments = fleet_options.joined(arguments)
         else:
             arguments = refusals.without_effect(arguments)
-            refusals.check(arguments)
+            if arguments[:1] != ["deploy"]:
+                refusals.check(arguments)
         code = typer.main.get_command(app).main(arguments, prog_name="aicjax", standalone_mode=False)
     except (AicjaxError, typer.TyperException) as error:
         return _fail(error, error.exit_code, debug)

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 from aicjax._results import InputError
 
-_DEPLOY = "left out: deployment files are not generated"
+_DEPLOY = "left out here: `aicjax deploy --help` says what deployment files can be given"
 
 COMMANDS = {
-    "generate": "search, recommend or estimate: deployment files are not generated",
+    "generate": "search or estimate, then deploy",
 }
 FLAGS = {
     **dict.fromkeys(
         (
-            "--deployment-target",
             "--generator-config",
             "--generator-set",
             "--generator-help",

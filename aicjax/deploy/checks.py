@@ -141,7 +141,9 @@ def _of_workers(deployment: Deployment, target: str, started: list[Started]) -> 
         yield from (f"{worker.where}: {problem}" for problem in _of_worker(deployment, role, engine, worker))
         if target == "dynamo" and not _PINNED.fullmatch(worker.image):
             yield f"{worker.where}: image {worker.image!r} has no pinned tag"
-    yield from (f"{abs(rest)} workers {name} too {'few' if rest > 0 else 'many'}" for name, rest in left.items() if rest)
+    yield from (
+        f"{abs(rest)} workers {name} too {'few' if rest > 0 else 'many'}" for name, rest in left.items() if rest
+    )
     if target == "bare-metal":
         yield from _of_nodes(deployment, engine, started)
 

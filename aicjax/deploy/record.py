@@ -178,13 +178,14 @@ def from_dict(values: dict[str, Any]) -> Deployment:
     """
     values = {name: value for name, value in values.items() if name != "format"}
     roles = tuple(_role(role) for role in values.pop("roles"))
-    limits = {"tpot_limit_ms": None, "request_latency_limit_ms": None}
-    workload = Workload(**limits | values.pop("workload"))
+    absent: dict[str, Any] = {"tpot_limit_ms": None, "request_latency_limit_ms": None}
+    workload = Workload(**absent | values.pop("workload"))
     prediction = Prediction(**values.pop("prediction"))
-    return Deployment(**{"namespace": None} | values, roles=roles, workload=workload, prediction=prediction)
+    values.setdefault("namespace", None)
+    return Deployment(**values, roles=roles, workload=workload, prediction=prediction)
 
 
 def _role(values: dict[str, Any]) -> Role:
-    limits = {name: Limit(**values[name]) for name in ("max_running", "max_step_tokens")}
-    parts = {"layout": Layout(**values["layout"]), "graph_sizes": tuple(values["graph_sizes"])}
+    limits: dict[str, Any] = {name: Limit(**values[name]) for name in ("max_running", "max_step_tokens")}
+    parts: dict[str, Any] = {"layout": Layout(**values["layout"]), "graph_sizes": tuple(values["graph_sizes"])}
     return Role(**{**values, **limits, **parts})

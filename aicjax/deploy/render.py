@@ -22,7 +22,11 @@ BENCH_FILE = "bench.sh"
 DYNAMO_FILE = "deploy.yaml"
 NODE_FILE = "run_node{node}.sh"
 _ENGINE_FOLDER = "/etc/aicjax"
-_COMPONENTS = {"agg": ("Worker", "worker"), "prefill": ("PrefillWorker", "prefill"), "decode": ("DecodeWorker", "decode")}
+_COMPONENTS = {
+    "agg": ("Worker", "worker"),
+    "prefill": ("PrefillWorker", "prefill"),
+    "decode": ("DecodeWorker", "decode"),
+}
 
 
 def render(deployment: Deployment, target: str) -> dict[str, str]:

@@ -64,7 +64,7 @@ def test_module_runs_as_a_program():
         ("query gemm --system h200_sxm -m 1 -n 1 -k 1 --quant-mode fp9", ["quant-mode", "fp9", "fp8"]),
         ("cli exp --yaml-path nowhere.yaml", ["yaml_path", "nowhere.yaml"]),
         ("exp", ["yaml_path"]),
-        ("search --model m --deployment-target=dynamo-j2", ["--deployment-target", "left out"]),
+        ("search --model m --deployment-target=dynamo-j2", ["deployment_target", "bare-metal, dynamo"]),
     ],
 )
 def test_mistake_is_one_line_and_exit_2(line: str, parts: list[str], capsys: pytest.CaptureFixture[str]):

@@ -18,6 +18,11 @@ BENCHMARK_FLAGS = {
     for path in ROOT.glob("benchmarks/*.py")
     for flag in re.findall(r"add_argument\(\s*\"(--[a-z0-9-]+)\"", path.read_text())
 }
+ENGINE_FLAGS = {
+    flag
+    for path in ROOT.glob("configs/deploy/engines/*.yaml")
+    for flag in re.findall(r": (--[a-z0-9-]+)$", path.read_text(), re.MULTILINE)
+}
 
 
 def _flags(command: Any) -> set[str]:
@@ -31,7 +36,7 @@ PROGRAM: Any = typer.main.get_command(app)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_flags_that_exist(page: Path):
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", page.read_text()))
-    assert named <= _flags(PROGRAM) | OTHER_FLAGS | BENCHMARK_FLAGS
+    assert named <= _flags(PROGRAM) | OTHER_FLAGS | BENCHMARK_FLAGS | ENGINE_FLAGS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
