@@ -45,6 +45,7 @@ def test_wheel_has_the_data_and_nothing_else_beside_the_package(wheel: Path):
     for folder, suffix in (("systems", ".yaml"), ("perfdb", ".parquet"), ("configs", ".yaml")):
         packed = {name for name in names if name.startswith(f"aicjax/_data/{folder}/")}
         assert any(name.endswith(suffix) for name in packed), folder
+    assert "aicjax/_data/configs/deploy/templates/bench.sh.j2" in names
     assert "aicjax/py.typed" in names
 
 
