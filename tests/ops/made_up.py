@@ -3,13 +3,17 @@
 
 import contextlib
 import dataclasses
+import functools
+import importlib
 import itertools
-import sys
+import pkgutil
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from unittest import mock
 
 import numpy as np
 
+import aicjax.ops
 from aicjax.hardware import System, load_system
 from aicjax.tables.rows import EMPTY, Rows
 
@@ -37,6 +41,14 @@ def rows(**columns: Sequence) -> Rows:
     return Rows((), np.zeros(count, np.int32), place, numbers, texts)
 
 
+@functools.cache
+def _readers() -> tuple[ModuleType, ...]:
+    """Modules that read tables, whether or not something imported them yet."""
+    names = [f"aicjax.ops.{module.name}" for module in pkgutil.iter_modules(aicjax.ops.__path__)]
+    modules = map(importlib.import_module, [*names, "aicjax.tables.repair"])
+    return tuple(module for module in modules if hasattr(module, "read_rows"))
+
+
 @contextlib.contextmanager
 def database(**tables: Rows) -> Iterator[None]:
     """The given tables, by name, and no others."""
@@ -45,9 +57,7 @@ def database(**tables: Rows) -> Iterator[None]:
         return tables.get(table)
 
     with contextlib.ExitStack() as stack:
-        reading = ("aicjax.ops.", "aicjax.tables.repair")
-        readers = [m for name, m in sys.modules.items() if name.startswith(reading) and hasattr(m, "read_rows")]
-        for module in readers:
+        for module in _readers():
             stack.enter_context(mock.patch.object(module, "read_rows", read))
         yield
 
