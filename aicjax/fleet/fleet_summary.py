@@ -16,9 +16,9 @@ from aicjax.fleet.statistics import (
     WARM_UP_SHARE,
     Interval,
     after_warm_up,
-    mean_interval,
     nearest_rank,
     quantile_interval,
+    share_interval,
     student_t,
 )
 
@@ -81,7 +81,7 @@ def summaries(
     first = int(warm_up * n)
     slots = np.asarray(deployment.pool_slots())
     pools = range(slots.size)
-    window_s = arrival_s[:, -1] - (arrival_s[:, first - 1] if first else 0.0)
+    window_s = np.asarray(gaps_s, np.float64)[:, first:].sum(axis=-1)
 
     def of(policy: int) -> FleetSummary:
         run = FleetRun(*(np.asarray(values)[policy] for values in runs.run))
@@ -105,7 +105,7 @@ def summaries(
                 refused=int(ended[Outcome.REFUSED]),
                 ttft_s={share: quantile_interval(ttfts, share / 100.0, batches=batches) for share in percentiles},
                 wait_s={share: _number(nearest_rank(waits, share / 100.0)) for share in percentiles},
-                slo_share=mean_interval(ttfts <= limit_s, batches=batches),
+                slo_share=share_interval(ttfts <= limit_s, batches=batches),
                 utilization=float(used_s / (slots * window_s.sum())) if slots else 0.0,
             )
 

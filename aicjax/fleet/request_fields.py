@@ -2,6 +2,7 @@
 """Fields that requests about fleets share: the workload, the load, the limits and the simulation."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -145,6 +146,16 @@ class SimulationFields(Part):
         return min(max(enough, LEAST_RUN), self.most_requests)
 
 
+def check_ascending(thresholds: Sequence[int], max_tokens: int) -> None:
+    """Refuses token counts at which requests part that do not rise up to that of the last pool.
+
+    Raises:
+        InputError: Naming `thresholds`.
+    """
+    if any(low >= high for low, high in pairwise((*thresholds, max_tokens))):
+        raise InputError("thresholds", list(thresholds), f"ascending and below max_tokens = {max_tokens}")
+
+
 class PoolFields(Part):
     """The replicas of the pools, and the token counts at which requests part.
 
@@ -162,9 +173,7 @@ class PoolFields(Part):
 
     @model_validator(mode="after")
     def _check_thresholds(self) -> Self:
-        ascending = (*self.thresholds, self.max_tokens)
-        if any(low >= high for low, high in pairwise(ascending)):
-            raise InputError("thresholds", list(self.thresholds), f"ascending and below max_tokens = {self.max_tokens}")
+        check_ascending(self.thresholds, self.max_tokens)
         return self
 
     @property

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from aicjax._results import InputError
 from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
 from aicjax.fleet.request_fields import (
+    ArrivalCv2,
     LimitFields,
     LoadFields,
     Milliseconds,
@@ -24,6 +25,7 @@ from aicjax.fleet.request_fields import (
 Gamma = Annotated[float, Field(ge=1, le=4)]
 RouterName = Literal["length", "spillover", "compress", "least_loaded", "round_robin", "random", "model", "semantic"]
 Start = Literal["empty", "settled"]
+MOST_TOKENS = 1_000_000_000  # of a request, which is simulated with 32-bit integers
 LEAST_RUNS = 5  # whose spread gives an interval
 ROUTERS: tuple[RouterName, ...] = ("length", "spillover", "compress", "least_loaded", "round_robin", "random")
 
@@ -42,7 +44,7 @@ class _SizingFields(Part):
 
     gamma_min: Gamma = 1.0
     gamma_max: Gamma = 2.0
-    gamma_step: Annotated[float, Field(gt=0, le=3)] = 0.1
+    gamma_step: Annotated[float, Field(ge=0.01, le=3)] = 0.1
     compressible: Share = 0.75
     availability: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
@@ -83,7 +85,7 @@ class PoolSpec(Part):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     replica: ReplicaField
     replicas: Annotated[int, Field(ge=1, le=100_000)]
-    max_tokens: Annotated[int, Field(ge=16)] = 8192
+    max_tokens: Annotated[int, Field(ge=16, le=MOST_TOKENS)] = 8192
 
 
 class FleetSpec(Part):
@@ -99,7 +101,7 @@ class FleetSpec(Part):
 
     pools: Annotated[tuple[PoolSpec, ...], Field(min_length=1, max_length=32)]
     router: RouterName = "length"
-    threshold: Count | None = None
+    threshold: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
     gamma: Gamma = 1.5
     spill_utilization: Annotated[float, Field(gt=0, le=1)] = 0.85
 
@@ -173,7 +175,7 @@ class WhatIfRequest(Request, WorkloadFields, LimitFields, PoolFields, _SizingFie
 
     rates_per_s: Rates = (50.0, 100.0, 200.0, 500.0, 1000.0)
     compare: Replicas | None = None
-    arrival_cv2: Annotated[float, Field(gt=0)] | None = None
+    arrival_cv2: ArrivalCv2 | None = None
 
 
 class RoutersRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):

@@ -18,6 +18,7 @@ from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.requests import FleetSpec, RoutersRequest, SimulateRequest
 from aicjax.fleet.routing import Requests, Route
 from aicjax.fleet.service import moments, service_law
+from aicjax.fleet.statistics import after_warm_up
 from aicjax.fleet.traces import Trace, pool_labels
 
 LEAST_REQUESTS = 100  # of a run
@@ -60,7 +61,8 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         deployment: The fleet, whose times of service say how long a run must be.
 
     Raises:
-        InputError: A trace that is too short for the runs, or a horizon of no request or of too many.
+        InputError: A trace that is too short for the runs, a horizon of no request or of too many, or requests that
+            all arrive at once.
     """
     horizon = _horizon_requests(request)
     gap_key, length_key, fit_key, route_key, balance_key, start_key = jax.random.split(jax.random.key(request.seed), 6)
@@ -82,6 +84,7 @@ def traffic_of(request: SimulateRequest | RoutersRequest, deployment: Deployment
         isl, osl = (jnp.asarray(np.reshape(column[cut], shape), jnp.int32) for column in (trace.isl, trace.osl))
         gaps_s = jnp.asarray(np.reshape(_trace_gaps(trace, request)[cut], shape), float)
         models, categories = (np.reshape(column[cut], shape) for column in (trace.model, trace.category))
+    _check_time(request, np.asarray(gaps_s))
     compressible = jax.random.uniform(fit_key, shape) < load_fleet_constants().compression.success
     return Traffic(
         gaps_s,
@@ -109,11 +112,19 @@ def _horizon_requests(request: SimulateRequest | RoutersRequest) -> int | None:
 def _window(request: SimulateRequest | RoutersRequest, size: int) -> int:
     """Requests of a run of a trace of a stated size, without a horizon."""
     each = size // request.seeds
-    each = each if request.requests is None else min(request.requests, each)
     if each < LEAST_REQUESTS:
-        rule = f"at most {size // LEAST_REQUESTS} for a trace of {size} requests"
-        raise InputError("seeds", request.seeds, rule)
-    return each
+        rule = f"at least {LEAST_REQUESTS * request.seeds} requests for {request.seeds} runs; it has {size}"
+        raise InputError("trace", str(request.trace), rule)
+    return each if request.requests is None else min(request.requests, each)
+
+
+def _check_time(request: SimulateRequest | RoutersRequest, gaps_s: np.ndarray) -> None:
+    """Refuses runs whose requests after the warm-up all arrive at once: no load can be stated."""
+    if after_warm_up(gaps_s).any():
+        return
+    if request.trace is not None:
+        raise InputError("trace", str(request.trace), "requests at more than one time in its runs")
+    raise InputError("arrival_cv2", request.arrival_cv2, f"less, or more than {gaps_s.shape[1]} requests in a run")
 
 
 def _most_in_service(request: SimulateRequest | RoutersRequest, deployment: Deployment) -> float:
@@ -139,7 +150,9 @@ def _gaps(key: Array, request: SimulateRequest | RoutersRequest, shape: tuple[in
 def _trace_gaps(trace: Trace, request: SimulateRequest | RoutersRequest) -> np.ndarray:
     """Gaps of a trace, stretched where a rate is stated."""
     gaps_s = trace.gaps_s()
-    return gaps_s if request.rate_per_s is None else gaps_s / (gaps_s.mean() * request.rate_per_s)
+    if request.rate_per_s is None or not gaps_s.any():
+        return gaps_s
+    return gaps_s / (gaps_s.mean() * request.rate_per_s)
 
 
 def route_of(router: str, fleet: FleetSpec, deployment: Deployment, traffic: Traffic) -> Route:

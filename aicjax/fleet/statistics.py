@@ -53,8 +53,6 @@ def mean_interval(
 ) -> Interval | None:
     """Mean of all requests and its interval [...]; None with fewer requests than batches.
 
-    The mean of `samples <= limit` is the share of the requests within a limit.
-
     Args:
         samples: Requests of independent runs, warm-up removed.
         batches: Least number of batches in all runs together, 5 or more.
@@ -67,6 +65,12 @@ def mean_interval(
     value = means.mean(axis=(-2, -1))
     half = _half_width(means, confidence)
     return Interval(value, value - half, value + half)
+
+
+def share_interval(holds: np.ndarray, *, batches: int = BATCHES, confidence: float = CONFIDENCE) -> Interval | None:
+    """Share of the requests of which something holds and its interval, as of `mean_interval` but within 0 and 1."""
+    interval = mean_interval(holds, batches=batches, confidence=confidence)
+    return None if interval is None else Interval(*(np.clip(end, 0.0, 1.0) for end in interval))
 
 
 def quantile_interval(

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from aicjax._results import NoFeasible
-from aicjax.fleet.run_answers import RoutersAnswer, SimulateAnswer, Simulated
+from aicjax.fleet.run_answers import RoutersAnswer, SimulateAnswer, Simulated, SimulatedPool
 from aicjax.report.fleet_view import View, interval, milliseconds, share, usd
 from aicjax.report.table import Column, print_fitted
 
@@ -18,6 +18,10 @@ def _within(result: Simulated) -> str:
 
 def _lost(result: Simulated) -> str:
     return str(result.rejected + result.refused)
+
+
+def _load(result: Simulated, slots: int) -> str:
+    return share(result.offered) if slots else "-"
 
 
 def _horizon(answer: SimulateAnswer | RoutersAnswer) -> str:
@@ -43,9 +47,17 @@ def _simulate_lines(answer: SimulateAnswer) -> list[str]:
             f"unstable: the {busy.name} pool gets {busy.result.offered:.0%} of what it can serve; "
             f"times are those of the first {answer.horizon_s:,.1f} s and grow without bound"
         )
-    if fleet.refused:
+    full = _without_slots(answer)
+    if full:
+        lines.append(f"no room for a request of up to {full.max_tokens:,} tokens on a replica of the {full.name} pool")
+    elif fleet.refused:
         lines.append(f"refused: {fleet.refused:,} of {fleet.requests:,} requests are longer than their pool takes")
     return lines + _bounds_lines(answer)
+
+
+def _without_slots(answer: SimulateAnswer) -> SimulatedPool | None:
+    """The first pool that holds no request of the length that it reserves for."""
+    return next((pool for pool in answer.pools if not pool.slots), None)
 
 
 def _bounds_lines(answer: SimulateAnswer) -> list[str]:
@@ -65,7 +77,7 @@ _POOL_COLUMNS = (
     Column("up to\ntokens", lambda row: row[2]),
     Column("requests", lambda row: f"{row[3].requests:,}"),
     Column("not\nserved", lambda row: _lost(row[3])),
-    Column("load", lambda row: share(row[3].offered)),
+    Column("load", lambda row: _load(row[3], row[4])),
     Column("busy", lambda row: share(row[3].utilization)),
     Column("wait\nms", lambda row: milliseconds(row[3].wait_ms)),
     Column("median\nTTFT ms", lambda row: interval(row[3].ttft_p50_ms)),
@@ -92,9 +104,10 @@ def _count(value: int | None) -> str:
 
 
 def _simulate_table(answer: SimulateAnswer, console: Console) -> None:
-    rows: list[Any] = [("fleet", "", "", answer.fleet)]
+    rows: list[Any] = [("fleet", "", "", answer.fleet, sum(pool.slots for pool in answer.pools))]
     rows += [
-        (pool.name, f"{pool.replicas} {pool.replica}", f"{pool.max_tokens:,}", pool.result) for pool in answer.pools
+        (pool.name, f"{pool.replicas} {pool.replica}", f"{pool.max_tokens:,}", pool.result, pool.slots)
+        for pool in answer.pools
     ]
     print_fitted(console, "fleet and pools", rows, _POOL_COLUMNS, ("median\nTTFT ms", "requests", "busy"))
     if answer.bounds is not None:
@@ -106,10 +119,15 @@ def _simulate_table(answer: SimulateAnswer, console: Console) -> None:
 def _simulate_failure(answer: SimulateAnswer) -> NoFeasible | None:
     if answer.verdict == "met":
         return None
+    within = f"{_within(answer.fleet)} within {answer.asked.ttft_ms:g} ms"
+    full = _without_slots(answer)
+    if full is not None and answer.verdict == "missed":
+        room = f"no room for a request of up to {full.max_tokens:,} tokens in the {full.name} pool"
+        return NoFeasible(f"The fleet is missed: {within}; binding: memory, {room}.")
     worst = max(answer.pools, key=lambda pool: pool.result.offered)
     cause = "load" if answer.verdict == "unstable" else "TTFT"
     return NoFeasible(
-        f"The fleet is {answer.verdict}: {_within(answer.fleet)} within {answer.asked.ttft_ms:g} ms; binding: {cause}, "
+        f"The fleet is {answer.verdict}: {within}; binding: {cause}, "
         f"{worst.name} pool at {worst.result.offered:.0%} of what it can serve."
     )
 

@@ -8,7 +8,7 @@ from aicjax.fleet import answer_reference, answer_run, answer_size
 from aicjax.fleet.answer_parts import FleetAnswer, SizeAnswer
 from aicjax.fleet.answer_reference import best_of
 from aicjax.fleet.cdf import bundled_lengths
-from aicjax.fleet.request_fields import CompatName, Request
+from aicjax.fleet.request_fields import MOST_REQUESTS, CompatName, Request
 from aicjax.fleet.requests import SimulateRequest, SizeRequest
 from aicjax.fleet.run_answers import SimulateAnswer, Simulated
 from aicjax.service.catalogue import replica_of
@@ -32,8 +32,7 @@ def requests(body: JobBody, state: State, rules: CompatName) -> list[Request]:
         return [_optimize(body, state, rules)]
     if body.simulate is not None and body.type == "simulate":
         return [_simulate(body.simulate, body.simulate.lam, state, rules)]
-    what = body.whatif
-    return [] if what is None else [_simulate(what, rate, state, rules) for rate in sorted(what.lam_range)]
+    return [] if body.whatif is None else _what_if_requests(body.whatif, state, rules)
 
 
 def result(body: JobBody, asked: list[Any]) -> dict[str, Any]:
@@ -69,6 +68,16 @@ def _optimize(body: JobBody, state: State, rules: CompatName) -> SizeRequest:
         requests=asked.n_sim_requests,
         verify_top=VERIFIED,
     )
+
+
+def _what_if_requests(asked: WhatIfBody, state: State, rules: CompatName) -> list[Request]:
+    """One request for each rate, together no more work than one answer may take."""
+    each = [_simulate(asked, rate, state, rules) for rate in sorted(asked.lam_range)]
+    runs = sum(request.runs for request in each)
+    most = MOST_REQUESTS // runs
+    if asked.n_requests > most:
+        raise InputError("whatif.n_requests", asked.n_requests, f"at most {most} with {runs} runs of all rates")
+    return [*each]
 
 
 def _simulate(asked: SimulateBody | WhatIfBody, rate_per_s: float, state: State, rules: CompatName) -> SimulateRequest:

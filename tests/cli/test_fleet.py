@@ -52,6 +52,14 @@ def test_plan_has_help(capsys: pytest.CaptureFixture[str]):
         ("fleet simulate --workload azure --replicas 3,4", ["replicas", "1 counts"]),
         ("fleet simulate --workload azure --replicas 3,x --threshold 4096", ["replicas", "3,x"]),
         ("fleet simulate --workload azure --fleet nowhere.yaml", ["fleet", "nowhere.yaml"]),
+        ("fleet simulate --workload azure --replicas ٣", ["replicas", "whole numbers"]),
+        (f"fleet simulate --workload azure --replicas {'9' * 5000}", ["replicas", "whole numbers"]),
+        ("fleet simulate --workload azure --replicas 3 --max-tokens 9999999999", ["max_tokens", "1e+09"]),
+        ("fleet simulate --workload azure --replicas 3 --gamma abc", ["gamma", "at least 1", "abc"]),
+        ("fleet simulate --workload azure --replicas 3 --gamma 0.5", ["gamma", "at least 1", "0.5"]),
+        ("fleet simulate --workload azure --replicas 3 --gamma nan", ["gamma", "at least 1", "nan"]),
+        ("fleet simulate --workload azure --replicas 3,3,3 --threshold 4096,2048", ["thresholds", "ascending"]),
+        ("fleet simulate --workload azure --replicas 3,3 --threshold 70000", ["thresholds", "65536"]),
         ("fleet simulate --workload azure --replicas 3 --router model", ["router", "model"]),
         ("fleet simulate --workload azure --replicas 3 --start empty", ["start", "horizon_s"]),
         ("fleet simulate --workload azure --replicas 3 --horizon 9 --seeds 2", ["seeds", "5 or more"]),
@@ -161,6 +169,38 @@ def test_a_fleet_file_may_have_the_names_of_either_kind(tmp_path: Path):
         "pools": [{"name": "a", "replica": "a100", "replicas": 2, "max_tokens": 4096}],
         "router": "random",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("fleet.json", b"\xff\xfe", "utf-8"),
+        ("fleet.json", b"[" * 100_000, "recursion"),
+        ("fleet.yaml", b"pools: [{1: 2, name: a, replica: a100, replicas: 1}]", "a known name"),
+        ("fleet.yaml", b"{1: 2, pools: [{name: a, replica: a100, replicas: 1}]}", "a known name"),
+        ("fleet.yaml", b"pools: [{name: 2026-11-30}]", "date"),
+        ("fleet.yaml", b"pools: &pools [*pools]", "JSON or YAML"),
+    ],
+)
+def test_a_file_that_states_no_fleet_is_refused(
+    name: str, content: bytes, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / name
+    path.write_bytes(content)
+    code, _, error = _ran(f"fleet simulate --workload azure --fleet {path}", capsys)
+    assert code == 2
+    assert error.count("\n") == 1 and part in error
+
+
+def test_a_pool_without_room_for_a_request_is_named(capsys: pytest.CaptureFixture[str]):
+    line = "fleet simulate --workload azure --replicas 2 --max-tokens 10000000 --requests 200 --seeds 2"
+    code, out, error = _ran(line, capsys)
+    assert code == 3
+    assert "binding: memory, no room for a request of up to 10,000,000 tokens in the all pool" in error
+    assert "0% of what it can serve" not in error
+    assert "no room for a request" in out and "longer than their pool" not in out
+    pool = next(row.split() for row in out.splitlines() if row.split()[:2] == ["all", "2"])
+    assert pool[6] == "-"
 
 
 @pytest.mark.parametrize(

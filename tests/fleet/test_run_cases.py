@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What simulations take: requests of runs, replayed traces, and where rules send them."""
 
+import warnings
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from aicjax._results import InputError
+from aicjax.fleet import run_cases
 from aicjax.fleet.requests import SimulateRequest
 from aicjax.fleet.run_cases import deployment_of, route_of, traffic_of
 
@@ -51,8 +54,33 @@ def test_a_stated_rate_stretches_the_trace(tmp_path: Path):
 
 def test_a_trace_too_short_for_the_runs_is_refused(tmp_path: Path):
     request = _request({"pools": POOLS}, trace=_trace(tmp_path), seeds=9, requests=None)
-    with pytest.raises(InputError, match="at most 8"):
+    with pytest.raises(InputError, match="`trace` must be at least 900 requests for 9 runs; it has 800"):
         traffic_of(request, deployment_of(request.fleet)[0])
+
+
+def test_requests_that_all_arrive_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    request = _request({"pools": POOLS}, trace=_trace(tmp_path, gap_s=0.0), rate_per_s=10, arrival_cv2=1)
+    with warnings.catch_warnings(), pytest.raises(InputError, match="`trace` must be requests at more than one time"):
+        warnings.simplefilter("error")
+        traffic_of(request, deployment_of(request.fleet)[0])
+    drawn = _request({"pools": POOLS}, isl=10, osl=10, arrival_cv2=1e4, requests=100)
+    monkeypatch.setattr(run_cases, "gamma_gaps", lambda key, rate, cv2, count: jnp.zeros(count))
+    with pytest.raises(InputError, match="`arrival_cv2` must be less, or more than 100 requests"):
+        traffic_of(drawn, deployment_of(drawn.fleet)[0])
+
+
+@pytest.mark.parametrize("router", ["length", "spillover", "compress", "least_loaded"])
+@pytest.mark.parametrize("threshold", [None, 1024])
+def test_the_order_in_which_pools_are_stated_does_not_matter(router: str, threshold: int | None):
+    sent = []
+    for pools in (POOLS, POOLS[::-1]):
+        fleet = {"pools": pools, "router": router, "threshold": threshold}
+        request = _request(fleet, workload="azure", rate_per_s=5)
+        deployment, _ = deployment_of(request.fleet)
+        route = route_of(router, request.fleet, deployment, traffic_of(request, deployment))
+        names = np.array([*(pool["name"] for pool in pools), "by load"])  # the last for LEAST_LOADED
+        sent.append([names[np.asarray(route.pool)].tolist(), np.asarray(route.isl).tolist()])
+    assert sent[0] == sent[1]
 
 
 def test_compression_keeps_to_the_smallest_pool_without_a_threshold():

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from aicjax.fleet.statistics import after_warm_up, mean_interval, nearest_rank, quantile_interval, student_t
+from aicjax.fleet.statistics import (
+    after_warm_up,
+    mean_interval,
+    nearest_rank,
+    quantile_interval,
+    share_interval,
+    student_t,
+)
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
@@ -50,6 +57,18 @@ def test_equal_samples_have_an_interval_without_width():
     for interval in (mean_interval(np.full((3, 40), 2.5)), quantile_interval(np.full((3, 40), 2.5), 0.99)):
         assert interval is not None
         assert (interval.low, interval.value, interval.high) == (2.5, 2.5, 2.5)
+
+
+def test_a_share_and_its_interval_lie_between_0_and_1():
+    holds = np.zeros((2, 200), bool)
+    holds[0, :40] = True
+    for samples, value in ((holds, 0.1), (~holds, 0.9)):
+        plain, interval = mean_interval(samples), share_interval(samples)
+        assert plain is not None and interval is not None
+        assert plain.low < 0 or plain.high > 1
+        assert interval.value == pytest.approx(value)
+        assert (interval.low, interval.high) == (max(plain.low, 0), min(plain.high, 1))
+    assert share_interval(np.zeros((2, 0), bool)) is None
 
 
 def test_axes_before_runs_are_kept():

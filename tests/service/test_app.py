@@ -31,6 +31,7 @@ ROWS = [
     for i in range(60)
 ]
 OPTIMIZE = {"workload": {"type": "builtin", "name": "azure"}, "lam": 50, "gamma_max": 1.0}
+WHAT_IF = {"workload": {"name": "azure"}, "fleet": FLEET, "lam_range": [*range(1, 101)]}
 
 
 def _settings(folder: Path, **changes: Any) -> Settings:
@@ -164,6 +165,7 @@ def test_other_host_names_are_refused(client: TestClient):
         ({"type": "optimize", "optimize": {**OPTIMIZE, "gpu_short": "b999"}}, "b999"),
         ({"type": "optimize", "optimize": {**OPTIMIZE, "lam": 0}}, "lam"),
         ({"type": "optimize", "optimize": {**OPTIMIZE, "n_sim_requests": 10**9}}, "n_sim_requests"),
+        ({"type": "whatif", "whatif": {**WHAT_IF, "n_requests": 25_001}}, "at most 25000 with 800 runs of all rates"),
         ({"type": "size", "parameters": {"workload": "azure", "rate": 3}}, "rate"),
         ({"type": "size", "parameters": {"workload": "/etc/passwd"}}, "workload"),
         ({"type": "size", "parameters": {"trace": "pyproject.toml"}}, "trace"),
