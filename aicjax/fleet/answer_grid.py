@@ -17,7 +17,7 @@ from aicjax.fleet.inputs import law_of, profile_of
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.requests import ParetoRequest, WhatIfRequest
-from aicjax.fleet.size_cases import Given, best_rows, gammas_of, given_of
+from aicjax.fleet.size_cases import Given, best_rows, check_room, gammas_of, given_of
 from aicjax.fleet.thresholds import knot_thresholds, on_front, threshold_sweep
 from aicjax.fleet.two_pool import BestReach, best_reach
 from aicjax.fleet.what_if import stacked_fleets, what_if
@@ -31,12 +31,13 @@ def pareto(request: ParetoRequest) -> ParetoAnswer:
     """The cheapest two pools for each threshold between them, beside one pool of all requests.
 
     Raises:
-        InputError: A name that is not known, or no threshold that parts the requests.
+        InputError: A name that is not known, no threshold that parts the requests, or nothing that fits.
         DataError: A file breaks its rules.
     """
     law = law_of(request)
     replicas = [request.replica, request.replica if request.replica_long is None else request.replica_long]
     profiles = [profile_of(replica) for replica in replicas]
+    check_room(profiles[-1], request.max_tokens)
     thresholds = _tried(request, law)
     rows = _cheapest_by_threshold(request, law, profiles, thresholds)
     single = _cheapest_by_threshold(request, law, profiles[1:], [()])[0]
@@ -74,7 +75,7 @@ def _cheapest_by_threshold(
     given = given_of(request, law, gammas)
     found = _best_by_threshold(stacked(profiles), jnp.asarray(thresholds, float), given)
     rates = [float(given.demand.rate_per_s)] * len(thresholds)
-    return best_rows(found, rates, gammas, profiles, request.spare_replicas)
+    return best_rows(found, rates, gammas, profiles, request)
 
 
 @jax.jit
@@ -92,7 +93,7 @@ def whatif(request: WhatIfRequest) -> WhatIfAnswer:
     """The cheapest fleet at each rate, for each kind of replica that is compared.
 
     Raises:
-        InputError: A name that is not known.
+        InputError: A name that is not known, or no request that fits.
         DataError: A file breaks its rules.
         MissingData: A deployment of an engine has no measured data.
     """
@@ -110,7 +111,7 @@ def whatif(request: WhatIfRequest) -> WhatIfAnswer:
     rows: list[RateRow] = []
     for place, profiles in enumerate(fleets):
         own = jax.tree.map(lambda leaf, place=place: leaf[place], found)
-        answers = best_rows(own, request.rates_per_s, gammas, profiles, request.spare_replicas)
+        answers = best_rows(own, request.rates_per_s, gammas, profiles, request)
         name = " + ".join(dict.fromkeys(profile.name for profile in profiles))
         rows += [RateRow(rate, name, fleet) for rate, fleet in zip(request.rates_per_s, answers, strict=True)]
     order = {rate: place for place, rate in enumerate(request.rates_per_s)}

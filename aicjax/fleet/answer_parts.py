@@ -46,7 +46,8 @@ class PoolAnswer:
         wait_ms, ttft_ms: At the percentile; None in overload.
         ttft_simulated_ms: TTFT at the percentile by simulation; None where not simulated.
         price_per_hour: Of its replicas [USD/h].
-        verdict: `met`, or why not: `overloaded`, `missed`, `isolated prefill time`, `too many replicas`.
+        verdict: `met`, or why not: `overloaded`, `missed`, `isolated prefill time`, `too many replicas`,
+            `no room for a request`.
     """
 
     name: str
@@ -99,7 +100,8 @@ class FleetAnswer:
         cost: What it costs.
         ttft_ms: TTFT at the percentile in the slowest pool; None in overload.
         refused: Share of the requests that are longer than every pool takes.
-        meets: Whether every pool meets the limit, by simulation where there is one.
+        meets: Whether every pool meets the limit, by simulation where there is one, and no more requests are refused
+            than may miss the limit.
         confidence: Probability that the limit is met, by the spread of the runs; None where not simulated.
     """
 
@@ -120,9 +122,11 @@ class FleetAnswer:
 
     @property
     def binding(self) -> str | None:
-        """The first pool that misses its limit and why, or None."""
+        """The first pool that misses its limit and why, or the requests that are refused; None where it meets."""
         missed = [f"{pool.name} pool: {pool.verdict}" for pool in self.pools if pool.verdict != "met"]
-        return missed[0] if missed else None
+        if missed:
+            return missed[0]
+        return None if self.meets else f"requests longer than every pool ({self.refused:.1%} of all)"
 
 
 @dataclass(frozen=True)

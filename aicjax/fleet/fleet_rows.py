@@ -18,7 +18,10 @@ from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pools import PoolFacts
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.request_fields import LimitFields, Request, WorkloadFields
+from aicjax.fleet.requests import ParetoRequest, SizeRequest, WhatIfRequest
 from aicjax.fleet.sizing import Sizing
+
+SizingRequest = SizeRequest | ParetoRequest | WhatIfRequest
 
 VERDICTS = {
     Verdict.MET: "met",
@@ -52,13 +55,23 @@ def finite_ms(seconds: float) -> float | None:
     return float(seconds) * MS_PER_S if math.isfinite(seconds) else None
 
 
+def serves_enough(refused: float, request: LimitFields) -> bool:
+    """Whether no more requests are refused than may miss the limit."""
+    return refused <= 1 - request.quantile
+
+
+def meets_limit(pools: Sequence[PoolAnswer], refused: float, request: LimitFields) -> bool:
+    """Whether every pool meets the limit, and enough requests are served."""
+    return all(pool.verdict == "met" for pool in pools) and serves_enough(refused, request)
+
+
 def fleet_answers(
     sizings: Sizing,
     facts: PoolFacts,
     rates_per_s: Sequence[float],
     gammas: Sequence[float],
     pools: Sequence[tuple[str, Profile]],
-    spare: int = 0,
+    request: SizingRequest,
 ) -> list[FleetAnswer]:
     """Rows of sized fleets.
 
@@ -68,11 +81,11 @@ def fleet_answers(
         rates_per_s: Arrivals of all requests [fleet].
         gammas: Reach of compression of each [fleet].
         pools: Name and replica of each [pool].
-        spare: Further replicas of each pool that are bought.
+        request: What was asked; a fleet that refuses more than its percentile leaves does not meet the limit.
     """
     sizings, facts = jax.tree.map(np.asarray, (sizings, facts))
     return [
-        _fleet(_at(sizings, row), _at(facts, row), rate, gamma, pools, spare)
+        _fleet(_at(sizings, row), _at(facts, row), rate, gamma, pools, request)
         for row, (rate, gamma) in enumerate(zip(rates_per_s, gammas, strict=True))
     ]
 
@@ -87,15 +100,22 @@ def _fleet(
     rate_per_s: float,
     gamma: float,
     named: Sequence[tuple[str, Profile]],
-    spare: int,
+    request: SizingRequest,
 ) -> FleetAnswer:
     used = [place for place in range(len(named)) if sizing.load.replicas[place] > 0]
     pools = [
-        _pool(_at(sizing.load, place), _at(sizing.share, place), _at(facts, place), rate_per_s, *named[place], spare)
+        _pool(
+            _at(sizing.load, place),
+            _at(sizing.share, place),
+            _at(facts, place),
+            rate_per_s,
+            *named[place],
+            request.spare_replicas,
+        )
         for place in used
     ]
     busy = (sizing.load.replicas * sizing.load.utilization * facts.slots)[used]
-    prefill = float(busy @ facts.prefill_share[used] / busy.sum()) if used else 0.0
+    prefill = min(float(busy @ facts.prefill_share[used] / busy.sum()), 1.0) if busy.any() else 0.0  # may round above
     rates = rate_per_s * sizing.share[used]
     price_per_hour = sum(pool.price_per_hour for pool in pools)
     paid = cost(price_per_hour, float(rates @ facts.mean_isl[used]), float(rates @ facts.mean_osl[used]), prefill)
@@ -111,7 +131,7 @@ def _fleet(
         ),
         ttft_ms=max(ttfts) if len(ttfts) == len(pools) and ttfts else None,
         refused=float(sizing.refused),
-        meets=all(pool.verdict == "met" for pool in pools),
+        meets=meets_limit(pools, float(sizing.refused), request),
         confidence=None,
     )
 

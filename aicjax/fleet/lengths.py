@@ -14,7 +14,7 @@ from aicjax._types import FloatScalar
 from aicjax.fleet.cdf import DEFAULT_INPUT_SHARE, Knots, LengthData, load_lengths
 
 CELL_TOKENS = 64  # input tokens of a cell that is merged: chunk sizes that engines use are multiples
-RAMP_SHARE = 0.04  # of its total, over which a point at most counts in part; merged cells are narrower
+RAMP_SHARE = 0.04  # of its total; a point farther than this from the one before it stands alone; merged cells do not
 WHOLE_TOKENS = 2048  # total tokens up to which every length is a point of its own
 
 
@@ -123,10 +123,12 @@ def mixture(laws: Sequence[Lengths], shares: Sequence[float] | Float[Array, " la
 def _below(law: Lengths, tokens: FloatScalar) -> Float[Array, " point"]:
     """Share of each point that counts as at most `tokens` long: from 0 at the total before it to 1 at its own.
 
-    Sparse points count over a short stretch before their total alone: a request is not half shorter than it is.
+    A point that stands alone is an exact length: it counts within one token of its total only, so no whole number of
+    tokens counts it in part.
     """
     total = jnp.asarray(law.isl, float) + jnp.asarray(law.osl, float)
-    gap = jnp.minimum(jnp.diff(total, prepend=0.0), jnp.maximum(RAMP_SHARE * total, 1.0))
+    gap = jnp.diff(total, prepend=0.0)
+    gap = jnp.where(gap > RAMP_SHARE * total, jnp.minimum(gap, 1.0), gap)
     ramp = jnp.clip(1.0 + (tokens - total) / jnp.where(gap > 0, gap, 1.0), 0.0, 1.0)
     return jnp.where(gap > 0, ramp, jnp.where(tokens >= total, 1.0, 0.0))
 

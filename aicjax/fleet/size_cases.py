@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from aicjax._results import InputError
 from aicjax._units import MS_PER_S
 from aicjax.fleet.answer_parts import FleetAnswer
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.fleet_constants import load_fleet_constants
-from aicjax.fleet.fleet_rows import fleet_answers
+from aicjax.fleet.fleet_rows import SizingRequest, fleet_answers
 from aicjax.fleet.inputs import load_of
-from aicjax.fleet.lengths import Lengths
+from aicjax.fleet.lengths import Lengths, share_below
 from aicjax.fleet.pools import Compression
-from aicjax.fleet.profile import Profile
-from aicjax.fleet.requests import ParetoRequest, SizeRequest, WhatIfRequest
+from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.sizing import Demand
 from aicjax.fleet.two_pool import BestReach
 
@@ -48,13 +48,30 @@ def floats(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), tree)
 
 
-def gammas_of(request: SizeRequest | ParetoRequest | WhatIfRequest, pools: int) -> tuple[float, ...]:
+def gammas_of(request: SizingRequest, pools: int) -> tuple[float, ...]:
     """Reaches of compression that are tried: only two pools compress."""
     return request.gammas if pools == 2 else NO_COMPRESSION
 
 
-def given_of(request: SizeRequest | ParetoRequest | WhatIfRequest, law: Lengths, gammas: Sequence[float]) -> Given:
-    """What a request states, with its law of lengths and the reaches that are tried."""
+def check_room(profile: Profile, max_tokens: int) -> None:
+    """Checks that the replicas of the longest pool have room.
+
+    Raises:
+        InputError: A replica has no room for one request of the longest context.
+    """
+    if int(slots(profile, max_tokens)) == 0:
+        raise InputError("max_tokens", max_tokens, f"a context for which one {profile.name} has room")
+
+
+def given_of(request: SizingRequest, law: Lengths, gammas: Sequence[float]) -> Given:
+    """What a request states, with its law of lengths and the reaches that are tried.
+
+    Raises:
+        InputError: Every request is longer than the longest pool takes.
+    """
+    if share_below(law, request.max_tokens) <= 0:
+        shortest = int(np.ceil(law.total[np.asarray(law.weight) > 0].min()))
+        raise InputError("max_tokens", request.max_tokens, f"at least the shortest request, {shortest:,} tokens")
     rate_per_s, arrival_cv2 = load_of(request)
     latency_s = load_fleet_constants().compression.latency_s
     return Given(
@@ -72,7 +89,7 @@ def best_rows(
     rates_per_s: Sequence[float],
     gammas: Sequence[float],
     profiles: Sequence[Profile],
-    spare: int,
+    request: SizingRequest,
 ) -> list[FleetAnswer]:
     """Rows of the cheapest fleet of each case [case].
 
@@ -81,8 +98,8 @@ def best_rows(
         rates_per_s: Arrivals of all requests in each case.
         gammas: Reaches that were tried.
         profiles: Replicas of the pools.
-        spare: Further replicas of each pool that are bought.
+        request: What was asked.
     """
     named = list(zip(pool_names(len(profiles)), profiles, strict=True))
     reaches = [gammas[place] for place in np.asarray(found.place)]
-    return fleet_answers(found.sizing, found.facts, rates_per_s, reaches, named, spare)
+    return fleet_answers(found.sizing, found.facts, rates_per_s, reaches, named, request)

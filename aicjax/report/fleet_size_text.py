@@ -58,7 +58,9 @@ def fleet_lines(fleet: FleetAnswer) -> list[str]:
 
 def shortfall(fleet: FleetAnswer) -> NoFeasible:
     """Why a fleet does not meet its limit."""
-    return NoFeasible(f"Nothing meets the limit; binding: {fleet.binding}; the nearest is {fleet_phrase(fleet)}.")
+    room = all(pool.slots > 0 for pool in fleet.pools)
+    nearest = f"; the nearest is {fleet_phrase(fleet)}" if room else ""
+    return NoFeasible(f"Nothing meets the limit; binding: {fleet.binding}{nearest}.")
 
 
 def _size_lines(answer: SizeAnswer) -> list[str]:

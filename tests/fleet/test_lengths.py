@@ -101,6 +101,12 @@ def test_parts_and_the_rest_are_the_whole(low: int, more: int):
         assert float(isl) == pytest.approx(float(lengths.mean(law)[0]), rel=EXACT)
 
 
+@pytest.mark.parametrize(("tokens", "share_of_all"), [(65_536, 0.5), (65_537, 1.0), (1_000, 0.0), (1_001, 0.5)])
+def test_lengths_that_stand_alone_count_whole(tokens: int, share_of_all: float):
+    law = lengths.from_pairs([1_000, 65_536], [1, 1])
+    assert float(lengths.share_below(law, tokens)) == share_of_all
+
+
 def test_share_has_a_gradient_in_the_threshold():
     law = lengths.named("azure")
     with jax.enable_x64(True):
