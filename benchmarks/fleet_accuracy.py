@@ -39,7 +39,7 @@ from aicjax.fleet.presets import preset  # noqa: E402
 from aicjax.fleet.profile import first_token_s, slots  # noqa: E402
 from aicjax.fleet.reference_queueing import reference_wait  # noqa: E402
 from aicjax.fleet.rules import FLEET_REFERENCE  # noqa: E402
-from aicjax.fleet.service import ServiceLaw, mean_prefill_s, moments, service_law  # noqa: E402
+from aicjax.fleet.service_times import ServiceLaw, mean_prefill_s, moments, service_law  # noqa: E402
 from aicjax.fleet.slot_queue import slot_waits  # noqa: E402
 from aicjax.fleet.statistics import student_t  # noqa: E402
 from aicjax.fleet.ttft import ttft_quantile_s  # noqa: E402

@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 
 from aicjax.fleet.cores import over_cores  # noqa: E402
 from aicjax.fleet.pool_queue import FLEETS_AT_ONCE, simulate_queues  # noqa: E402
-from aicjax.fleet.service import ServiceLaw  # noqa: E402
+from aicjax.fleet.service_times import ServiceLaw  # noqa: E402
 from aicjax.fleet.slot_queue import slot_waits  # noqa: E402
 from aicjax.fleet.statistics import after_warm_up, quantile_interval  # noqa: E402
 from benchmarks.timing import Timing, timed  # noqa: E402

@@ -15,9 +15,9 @@ from aicjax.fleet import (
     Target,
     Terms,
     breakeven_utilization,
+    growth_plan,
     lengths,
     only_pool,
-    plan,
     preset,
     rates_per_s,
     sized,
@@ -45,7 +45,7 @@ def main() -> None:
 
     rates = rates_per_s(RATE_PER_S, GROWTH, QUARTERS)
     needs = jax.jit(jax.vmap(jax.vmap(replicas)))(rates)
-    found = plan(needs, CHANCES, TERMS, layers=int(needs.max()))
+    found = growth_plan(needs, CHANCES, TERMS, layers=int(needs.max()))
 
     for growth, chance, row in zip(GROWTH, CHANCES, np.asarray(needs), strict=True):
         print(f"{growth:+5.0%} a quarter, chance {chance:.0%}: replicas " + " ".join(f"{n:3.0f}" for n in row))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from aicjax.fleet.continuous import continuous_optimum as continuous_optimum
     from aicjax.fleet.continuous import rounded as rounded
     from aicjax.fleet.erlang import erlang_c as erlang_c
-    from aicjax.fleet.forecast import Plan as Plan
+    from aicjax.fleet.forecast import GrowthPlan as GrowthPlan
     from aicjax.fleet.forecast import Terms as Terms
     from aicjax.fleet.forecast import breakeven_utilization as breakeven_utilization
-    from aicjax.fleet.forecast import plan as plan
+    from aicjax.fleet.forecast import growth_plan as growth_plan
     from aicjax.fleet.forecast import rates_per_s as rates_per_s
     from aicjax.fleet.lengths import Lengths as Lengths
     from aicjax.fleet.objective import Design as Design
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     from aicjax.fleet.rules import FLEET_REFERENCE as FLEET_REFERENCE
     from aicjax.fleet.rules import SANE as SANE
     from aicjax.fleet.rules import Rules as Rules
-    from aicjax.fleet.service import ServiceLaw as ServiceLaw
-    from aicjax.fleet.service import mean_prefill_s as mean_prefill_s
-    from aicjax.fleet.service import moments as moments
-    from aicjax.fleet.service import service_law as service_law
+    from aicjax.fleet.service_times import ServiceLaw as ServiceLaw
+    from aicjax.fleet.service_times import mean_prefill_s as mean_prefill_s
+    from aicjax.fleet.service_times import moments as moments
+    from aicjax.fleet.service_times import service_law as service_law
     from aicjax.fleet.sizing import Demand as Demand
     from aicjax.fleet.sizing import Sizing as Sizing
     from aicjax.fleet.sizing import sized as sized
@@ -89,7 +89,7 @@ _MODULES = {
     "capacity": ("PoolLoad", "Target", "Verdict", "least_replicas", "pool_load"),
     "continuous": ("continuous_optimum", "rounded"),
     "erlang": ("erlang_c",),
-    "forecast": ("Plan", "Terms", "breakeven_utilization", "plan", "rates_per_s"),
+    "forecast": ("GrowthPlan", "Terms", "breakeven_utilization", "growth_plan", "rates_per_s"),
     "lengths": ("Lengths",),
     "objective": ("Design", "Problem", "Softness", "excess"),
     "pool_queue": ("QueueSample", "simulate_pool", "simulate_queues"),
@@ -99,7 +99,7 @@ _MODULES = {
     "profile": ("Profile", "fitted", "first_token_s", "iteration_s", "service_s", "slots", "stacked"),
     "robust": ("RobustSizing", "mixtures_within", "robust_sizing"),
     "rules": ("FLEET_REFERENCE", "SANE", "Rules"),
-    "service": ("ServiceLaw", "mean_prefill_s", "moments", "service_law"),
+    "service_times": ("ServiceLaw", "mean_prefill_s", "moments", "service_law"),
     "sizing": ("Demand", "Sizing", "sized", "stated", "thinned"),
     "slot_queue": ("slot_waits",),
     "statistics": ("Interval", "after_warm_up", "mean_interval", "nearest_rank", "quantile_interval"),

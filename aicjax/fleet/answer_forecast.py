@@ -12,7 +12,7 @@ from aicjax._results import InputError
 from aicjax._units import MS_PER_S
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict
 from aicjax.fleet.fleet_rows import VERDICTS, asked_of
-from aicjax.fleet.forecast import Terms, breakeven_utilization, plan, rates_per_s, spending
+from aicjax.fleet.forecast import Terms, breakeven_utilization, growth_plan, rates_per_s, spending
 from aicjax.fleet.forecast_answers import ForecastAnswer, ForecastQuarter, KindForecast
 from aicjax.fleet.forecast_request import ForecastRequest
 from aicjax.fleet.inputs import law_of, load_of, profile_of
@@ -100,7 +100,7 @@ def _kind(
         life_quarters=request.life_quarters,
         resale=request.resale,
     )
-    found = plan(jnp.asarray(needs, float), jnp.asarray(weights, float), terms, layers=max(most, 1))
+    found = growth_plan(jnp.asarray(needs, float), jnp.asarray(weights, float), terms, layers=max(most, 1))
     paid = jax.tree.map(np.asarray, spending(found, terms))
     ordered = np.bincount(np.asarray(found.order_quarter), minlength=request.quarters + 1)
     means = weights @ needs

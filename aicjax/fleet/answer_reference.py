@@ -21,7 +21,7 @@ from aicjax.fleet.reference_sizing import long_knots, reference_sweep, short_kno
 from aicjax.fleet.replica_spec import Replica
 from aicjax.fleet.requests import ParetoRequest, SizeRequest, WhatIfRequest
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.service import service_law
+from aicjax.fleet.service_times import service_law
 from aicjax.fleet.sizing import Sizing, cheapest
 from aicjax.fleet.statistics import after_warm_up, nearest_rank
 from aicjax.fleet.thresholds import knot_thresholds, on_front

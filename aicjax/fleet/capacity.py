@@ -12,7 +12,7 @@ from aicjax.fleet.dispersion import service_spread
 from aicjax.fleet.least_count import least_count
 from aicjax.fleet.reference_queueing import reference_replicas, reference_wait
 from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.service import ServiceLaw, mean_prefill_s, moments
+from aicjax.fleet.service_times import ServiceLaw, mean_prefill_s, moments
 from aicjax.fleet.ttft import ttft_quantile_s, ttft_survival
 from aicjax.fleet.waiting import WaitLaw, survival, wait_law, wait_quantile_s
 

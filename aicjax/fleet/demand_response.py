@@ -18,7 +18,7 @@ from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.power import power_w, running_at
 from aicjax.fleet.profile import Profile, running_context, slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.service import ServiceLaw, service_law
+from aicjax.fleet.service_times import ServiceLaw, service_law
 from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
 
 

@@ -20,7 +20,7 @@ from aicjax.fleet.fleet_constants import DisaggFleetConstants
 from aicjax.fleet.lengths import Lengths, mean
 from aicjax.fleet.profile import Profile, first_token_s, iteration_s, slots, throughput_per_s
 from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.service import ServiceLaw
+from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.ttft import ttft_quantile_s
 from aicjax.fleet.waiting import wait_law
 

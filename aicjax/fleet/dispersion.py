@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from aicjax.fleet.service import ServiceLaw, moments
+from aicjax.fleet.service_times import ServiceLaw, moments
 
 BINS = 256  # of service times, even in the logarithm; their spread within a bin is left out
 TIME_KNOTS = 72

@@ -36,7 +36,7 @@ class Terms(NamedTuple):
     resale: FloatScalar
 
 
-class Plan(NamedTuple):
+class GrowthPlan(NamedTuple):
     """The cheapest plan in the mean over the scenarios.
 
     Attributes:
@@ -86,9 +86,9 @@ def breakeven_utilization(terms: Terms) -> FloatScalar:
     return (terms.buy_usd / hours + terms.own_usd_per_hour) / terms.rent_usd_per_hour
 
 
-def plan(
+def growth_plan(
     needs: Float[Array, "scenario quarter"], weights: Float[Array, " scenario"], terms: Terms, layers: int
-) -> Plan:
+) -> GrowthPlan:
     """The cheapest plan that serves every scenario, decided before it is known which one comes.
 
     Args:
@@ -106,7 +106,7 @@ def plan(
     order = jnp.argmin(usd, axis=1)
     served = owned[order]
     in_use, held = (used * served).sum(axis=0), served.sum(axis=0)
-    return Plan(
+    return GrowthPlan(
         order_quarter=order,
         owned=held,
         rented=(used * (1 - served)).sum(axis=0),
@@ -116,7 +116,7 @@ def plan(
     )
 
 
-def spending(plan: Plan, terms: Terms) -> Spending:
+def spending(plan: GrowthPlan, terms: Terms) -> Spending:
     """What a plan costs in each quarter, with the prices that it was made for."""
     quarters = plan.owned.size
     owned = _owned(terms, quarters).astype(plan.owned.dtype)

@@ -16,7 +16,7 @@ from aicjax.fleet.capacity import Target
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pools import Compression, Pool, service_of, split
 from aicjax.fleet.profile import Profile, slots
-from aicjax.fleet.service import moments
+from aicjax.fleet.service_times import moments
 from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.ttft import ttft_survival
 from aicjax.fleet.waiting import wait_law

@@ -16,7 +16,7 @@ from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.plan_request import PlanRequest
 from aicjax.fleet.profile import slots
 from aicjax.fleet.replica_spec import EngineReplica
-from aicjax.fleet.service import ServiceLaw, moments, service_law
+from aicjax.fleet.service_times import ServiceLaw, moments, service_law
 
 _LAYOUT = ("tp", "pp", "dp", "moe_tp", "moe_ep")
 

@@ -17,7 +17,7 @@ from aicjax.fleet.cores import over_cores
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.service import ServiceLaw, service_law
+from aicjax.fleet.service_times import ServiceLaw, service_law
 from aicjax.fleet.slot_queue import slot_waits
 
 Arrivals = Callable[[Array, int], Float[Array, " n"]]

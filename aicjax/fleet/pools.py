@@ -10,7 +10,7 @@ from aicjax._types import FloatScalar
 from aicjax.fleet.lengths import Lengths, mean, within
 from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.service import ServiceLaw, service_law
+from aicjax.fleet.service_times import ServiceLaw, service_law
 
 
 class Compression(NamedTuple):

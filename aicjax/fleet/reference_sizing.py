@@ -15,7 +15,7 @@ from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.profile import Profile, slots, stacked
 from aicjax.fleet.reference_draws import DRAWS, reference_draws
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.service import ServiceLaw, service_law
+from aicjax.fleet.service_times import ServiceLaw, service_law
 from aicjax.fleet.sizing import Sizing
 
 LEAST_RATE_PER_S = 0.01  # up to which the long pool is left out

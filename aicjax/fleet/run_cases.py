@@ -17,7 +17,7 @@ from aicjax.fleet.inputs import law_of, load_of, profile_of, trace_of
 from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.requests import FleetSpec, RoutersRequest, SimulateRequest
 from aicjax.fleet.routing import Requests, Route
-from aicjax.fleet.service import moments, service_law
+from aicjax.fleet.service_times import moments, service_law
 from aicjax.fleet.statistics import after_warm_up
 from aicjax.fleet.traces import Trace, pool_labels
 

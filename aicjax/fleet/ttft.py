@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from aicjax._types import FloatScalar
-from aicjax.fleet.service import ServiceLaw
+from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.waiting import WaitLaw, survival, wait_quantile_s
 
 _HALVINGS = 40  # of the interval that holds a quantile: beyond float32

@@ -13,7 +13,7 @@ from aicjax.fleet.capacity import Target
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.pools import Pool, service_of
 from aicjax.fleet.profile import slots
-from aicjax.fleet.service import ServiceLaw
+from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
 

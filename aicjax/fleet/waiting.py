@@ -12,7 +12,7 @@ from aicjax._types import FloatScalar
 from aicjax.fleet.dispersion import ServiceSpread, service_spread
 from aicjax.fleet.erlang import log_erlang_c
 from aicjax.fleet.fleet_constants import WaitConstants, load_fleet_constants
-from aicjax.fleet.service import ServiceLaw
+from aicjax.fleet.service_times import ServiceLaw
 
 WAIT_KNOTS = 48
 _SHORTEST, _LONGEST = 0.02, 25.0  # waits of the table, of the least and of the largest mean wait by dispersion

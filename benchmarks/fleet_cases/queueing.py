@@ -17,7 +17,7 @@ from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.reference_draws import reference_bins, reference_draws
 from aicjax.fleet.reference_queueing import LEAST_CV2, reference_replicas
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.service import mean_prefill_s, moments, service_law
+from aicjax.fleet.service_times import mean_prefill_s, moments, service_law
 from aicjax.fleet.waiting import kimura_wait, wait_quantile_s
 from benchmarks.fleet_cases import Row, columns, profile_of
 from benchmarks.fleet_cases.builder import built

@@ -16,7 +16,7 @@ from aicjax.fleet.least_count import least_count
 from aicjax.fleet.presets import preset
 from aicjax.fleet.reference_queueing import reference_replicas
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.service import ServiceLaw, moments, service_law
+from aicjax.fleet.service_times import ServiceLaw, moments, service_law
 
 SLOTS = 16.0
 least = jax.jit(least_replicas, static_argnames="rules")

@@ -13,7 +13,7 @@ from aicjax.fleet.capacity import MOST_REPLICAS, Target, Verdict, least_replicas
 from aicjax.fleet.cdf import load_lengths
 from aicjax.fleet.replica_spec import ManualReplica
 from aicjax.fleet.requests import SizeRequest
-from aicjax.fleet.service import ServiceLaw
+from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.traces import load_trace
 
 DEEP = "[" * 100_000

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aicjax.fleet.forecast import HOURS_PER_QUARTER, Terms, breakeven_utilization, plan, rates_per_s, spending
+from aicjax.fleet.forecast import HOURS_PER_QUARTER, Terms, breakeven_utilization, growth_plan, rates_per_s, spending
 
 TERMS = Terms(rent_usd_per_hour=2.5, buy_usd=9000.0, own_usd_per_hour=0.5, lead_quarters=1, life_quarters=3, resale=0.4)
 
@@ -32,7 +32,7 @@ def _usd(orders: tuple[int, ...], needs: np.ndarray, weights: np.ndarray, terms:
 @pytest.mark.parametrize("terms", [TERMS, TERMS._replace(buy_usd=2000.0, lead_quarters=0), TERMS._replace(resale=0.0)])
 def test_plan_is_the_cheapest_of_all_plans(terms):
     needs, weights = np.array([[1, 2, 3, 1], [1, 1, 2, 3.0]]), np.array([0.25, 0.75])
-    found = plan(jnp.asarray(needs, "float32"), jnp.asarray(weights, "float32"), terms, layers=3)
+    found = growth_plan(jnp.asarray(needs, "float32"), jnp.asarray(weights, "float32"), terms, layers=3)
     cheapest = min(_usd(orders, needs, weights, terms) for orders in itertools.product(range(5), repeat=3))
     assert float(found.usd) == pytest.approx(cheapest, rel=1e-5)
     orders = tuple(np.asarray(found.order_quarter).tolist())
@@ -46,7 +46,7 @@ def test_plan_is_the_cheapest_of_all_plans(terms):
 
 def test_owned_and_rented_replicas_cover_the_mean_need():
     needs, weights = jnp.asarray([[4.0, 6, 9, 14], [4, 5, 6, 7]]), jnp.asarray([0.5, 0.5])
-    found = plan(needs, weights, TERMS._replace(life_quarters=16, buy_usd=4000.0), layers=14)
+    found = growth_plan(needs, weights, TERMS._replace(life_quarters=16, buy_usd=4000.0), layers=14)
     np.testing.assert_allclose(found.rented + found.owned * found.utilization, weights @ needs, rtol=1e-6)
     assert found.owned[0] == 0, "nothing is there before the lead time is over"
     assert (np.asarray(found.utilization) <= 1).all()

@@ -17,7 +17,7 @@ from aicjax.fleet.cdf import Knots, bundled_lengths, load_lengths, parse_knots, 
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.presets import preset
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.service import moments, service_law
+from aicjax.fleet.service_times import moments, service_law
 
 SPLIT = ("azure", "lmsys", "lmsys_multiturn", "agent_heavy")
 JOINT = ("azure_conv", "azure_code", "arxiv")

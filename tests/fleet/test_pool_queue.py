@@ -13,7 +13,7 @@ from aicjax.fleet.lengths import from_pairs
 from aicjax.fleet.pool_queue import QueueSample, simulate_pool, simulate_queues, unit_poisson
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import slots
-from aicjax.fleet.service import ServiceLaw, moments, service_law
+from aicjax.fleet.service_times import ServiceLaw, moments, service_law
 
 KEY = jax.random.key(0)
 LAW = ServiceLaw(jnp.array([1.0, 3.0]), jnp.array([0.1, 0.2]), jnp.array([0.75, 0.25]))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicjax.fleet.service import ServiceLaw, mean_prefill_s, moments
+from aicjax.fleet.service_times import ServiceLaw, mean_prefill_s, moments
 from aicjax.fleet.ttft import ttft_quantile_s, ttft_survival
 from aicjax.fleet.waiting import WaitLaw, kimura_wait, wait_law, wait_quantile_s
 

@@ -15,7 +15,7 @@ from aicjax.fleet.cost import cost, tokens_per_usd
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.presets import manual_profile, preset
 from aicjax.fleet.profile import Profile
-from aicjax.fleet.service import ServiceLaw, mean_prefill_s, service_law
+from aicjax.fleet.service_times import ServiceLaw, mean_prefill_s, service_law
 from aicjax.fleet.slot_queue import slot_waits
 from aicjax.fleet.statistics import after_warm_up, mean_interval, nearest_rank
 from aicjax.fleet.step_queue import simulate_steps

@@ -9,7 +9,7 @@ import pytest
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.erlang import erlang_c
 from aicjax.fleet.pool_queue import simulate_queues
-from aicjax.fleet.service import ServiceLaw
+from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.verify import share_confidence, verified
 from tests.fleet.sizing_programs import pools, rows

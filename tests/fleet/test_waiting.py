@@ -16,7 +16,7 @@ from aicjax.fleet.dispersion import index_of_dispersion, service_spread
 from aicjax.fleet.erlang import erlang_c
 from aicjax.fleet.presets import preset
 from aicjax.fleet.rules import FLEET_REFERENCE
-from aicjax.fleet.service import ServiceLaw, moments, service_law
+from aicjax.fleet.service_times import ServiceLaw, moments, service_law
 from aicjax.fleet.waiting import kimura_wait, mean_wait_s, survival, wait_law, wait_quantile_s
 
 SIMULATED = Path(__file__).parents[1] / "references" / "fleet" / "queue_percentiles.json"
