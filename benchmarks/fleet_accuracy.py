@@ -7,13 +7,13 @@ of service times, at full slots, and of prefills, of a request alone; new runs h
 full slots. The simulation serves in order of arrival.
 
 Percentiles of long runs, 50 to 500 million requests a case, are stored, since the rare long services of lmsys need that
-many. `--simulate` makes new ones: each run begins with servers that are busy as in the long run, and its first quarter
-is dropped. One line a case: half the width of the simulation's own 95 % interval, errors of the TTFT here and of the
+many. `--simulate` makes new ones with the simulator of the package, as long as the queue's memory asks or as
+`--requests` says: each run begins with servers that are busy as in the long run, and its first quarter is dropped. One line a case: half the width of the simulation's own 95 % interval, errors of the TTFT here and of the
 fleet reference's two-moment law; for new runs also whether the warm-up is long beside the time in which the queue
 forgets. Exit code 1 when the median error is above 10 % or the largest above 35 %.
 
     python -m benchmarks.fleet_accuracy
-    python -m benchmarks.fleet_accuracy --simulate --most 64e6 --laws azure --servers 16
+    python -m benchmarks.fleet_accuracy --simulate --requests 2e8 --laws azure --servers 16
 """
 
 import argparse
@@ -142,9 +142,9 @@ def stored(case: Case) -> Simulated:
     return Simulated((p99_s, math.nan), row["ttft_half_width_s"] / p99_s, row["requests"])
 
 
-def simulated(case: Case, most: float) -> Simulated:
-    """Percentiles of runs that are long beside the queue's memory, at most about `most` requests in all."""
-    wanted = min(max(INDEPENDENT * case.memory, LANES * SHORT_RUN), most)
+def simulated(case: Case, requests: float | None) -> Simulated:
+    """Percentiles of about so many requests in all; of runs that are long beside the queue's memory where None."""
+    wanted = max(INDEPENDENT * case.memory, LANES * SHORT_RUN) if requests is None else requests
     length = LONG_RUN if case.memory * FORGOTTEN > SHORT_RUN / WARM_UP else SHORT_RUN
     batches = max(1, round(wanted / (LANES * length)))
     shape = (2, batches * LANES, (DECADES[1] - DECADES[0]) * BINS_PER_DECADE)
@@ -230,13 +230,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = [16 * replicas for replicas in REPLICAS]
     parser.add_argument("--servers", nargs="+", type=int, choices=every, default=every, help="some sizes only")
     parser.add_argument("--simulate", action="store_true", help="make new runs")
-    parser.add_argument("--most", type=float, default=64e6, help="most requests of a new case [64e6]")
+    parser.add_argument("--requests", type=float, help="requests of a new case [by the queue's memory]")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     print(_HEADER + (_BESIDE if options.simulate else ""), flush=True)
     errors = []
     for case in cases(options.laws, options.servers):
-        found = simulated(case, options.most) if options.simulate else stored(case)
+        found = simulated(case, options.requests) if options.simulate else stored(case)
         ours, beside, two_moments = (float(x) for x in closed_forms(case.servers, case.rate_per_s, *case[3:]))
         error = ours / found.ttft_s[0] - 1.0
         errors.append((error, two_moments / found.ttft_s[0] - 1.0, beside / found.ttft_s[1] - 1.0))
