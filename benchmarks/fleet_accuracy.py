@@ -8,9 +8,10 @@ full slots. The simulation serves in order of arrival.
 
 Percentiles of long runs, 50 to 500 million requests a case, are stored, since the rare long services of lmsys need that
 many. `--simulate` makes new ones with the simulator of the package, as long as the queue's memory asks or as
-`--requests` says: each run begins with servers that are busy as in the long run, and its first quarter is dropped. One line a case: half the width of the simulation's own 95 % interval, errors of the TTFT here and of the
-fleet reference's two-moment law; for new runs also whether the warm-up is long beside the time in which the queue
-forgets. Exit code 1 when the median error is above 10 % or the largest above 35 %.
+`--requests` says: each run begins with servers that are busy as in the long run, and its first quarter is dropped. One
+line a case: half the width of the simulation's own 95 % interval, errors of the TTFT here and of the fleet reference's
+two-moment law; for new runs also whether the warm-up is long beside the time in which the queue forgets. Exit code 1
+when the median error is above 10 % or the largest above 35 %.
 
     python -m benchmarks.fleet_accuracy
     python -m benchmarks.fleet_accuracy --simulate --requests 2e8 --laws azure --servers 16
