@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from aicjax.fleet.objective import Softness as Softness
     from aicjax.fleet.objective import excess as excess
     from aicjax.fleet.pool_queue import QueueSample as QueueSample
-    from aicjax.fleet.pool_queue import simulate_pool as simulate_pool
     from aicjax.fleet.pool_queue import simulate_queues as simulate_queues
     from aicjax.fleet.pools import Compression as Compression
     from aicjax.fleet.pools import Pool as Pool
@@ -92,7 +91,7 @@ _MODULES = {
     "forecast": ("GrowthPlan", "Terms", "breakeven_utilization", "growth_plan", "rates_per_s"),
     "lengths": ("Lengths",),
     "objective": ("Design", "Problem", "Softness", "excess"),
-    "pool_queue": ("QueueSample", "simulate_pool", "simulate_queues"),
+    "pool_queue": ("QueueSample", "simulate_queues"),
     "pools": ("Compression", "Pool", "only_pool", "service_of", "split"),
     "posterior": ("Measured", "TimesPosterior", "drawn_profiles", "times_posterior"),
     "presets": ("manual_profile", "preset", "preset_names"),

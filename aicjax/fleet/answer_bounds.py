@@ -17,10 +17,9 @@ from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.fleet_rows import VERDICTS, finite_ms
 from aicjax.fleet.inputs import law_of, load_of
 from aicjax.fleet.pools import Compression, Pool, split
-from aicjax.fleet.profile import Profile, stacked
+from aicjax.fleet.profile import Profile, floats, stacked
 from aicjax.fleet.requests import FleetSpec, SimulateRequest
 from aicjax.fleet.run_answers import Bounds, PoolBounds, PoolDown
-from aicjax.fleet.size_cases import floats
 from aicjax.fleet.sizing import Demand, Sizing, sized
 from aicjax.fleet.what_if import breaking_rate_per_s
 

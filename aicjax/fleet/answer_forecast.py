@@ -17,8 +17,8 @@ from aicjax.fleet.forecast_answers import ForecastAnswer, ForecastQuarter, KindF
 from aicjax.fleet.forecast_request import ForecastRequest
 from aicjax.fleet.inputs import law_of, load_of, profile_of
 from aicjax.fleet.pools import Compression, split
-from aicjax.fleet.profile import Profile, stacked
-from aicjax.fleet.size_cases import floats, pool_names
+from aicjax.fleet.profile import Profile, floats, stacked
+from aicjax.fleet.size_cases import pool_names
 from aicjax.fleet.sizing import Demand, sized
 
 MOST_LAYERS = 100_000  # replicas of a kind that are planned one by one

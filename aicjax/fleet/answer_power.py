@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aicjax._units import MS_PER_S
+from aicjax._units import MS_PER_S, W_PER_KW
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict
 from aicjax.fleet.demand_response import FixedFleet, demand_response, most_cut
 from aicjax.fleet.fleet_rows import VERDICTS, asked_of, finite_ms
@@ -21,7 +21,6 @@ from aicjax.fleet.requests import PowerRequest
 from aicjax.fleet.sizing import Demand, sized, thinned
 from aicjax.fleet.tokens_per_watt import at_utilization, pool_efficiency
 
-W_PER_KW = 1e3
 PERCENT = 100.0
 EVIDENCE = ("none", "low", "fair", "high")  # ascending
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aicjax._units import HOURS_PER_YEAR, MS_PER_S
-from aicjax.fleet.answer_power import PERCENT, W_PER_KW
+from aicjax._units import HOURS_PER_YEAR, MS_PER_S, W_PER_KW
+from aicjax.fleet.answer_power import PERCENT
 from aicjax.fleet.answer_reference import KUSD, Row, knots_of
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots, share

@@ -15,9 +15,7 @@ from aicjax.fleet.profile import stacked
 from aicjax.fleet.requests import SizeRequest
 from aicjax.fleet.size_cases import check_room, gammas_of, given_of, pool_names
 from aicjax.fleet.two_pool import gamma_pools, gamma_sweep
-from aicjax.fleet.verify import REQUESTS, Verification, verified
-
-LIKELY = 0.5  # probability from which on a simulated limit counts as met
+from aicjax.fleet.verify import LIKELY, REQUESTS, Verification, verified
 
 _sweep, _pools = jax.jit(gamma_sweep), jax.jit(gamma_pools)
 

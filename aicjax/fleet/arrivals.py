@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-FloatLike = Float[Array, ""] | float
+from aicjax._types import FloatScalar
 
 
 class RatePattern(NamedTuple):
@@ -28,12 +28,12 @@ class RatePattern(NamedTuple):
     rates_per_s: Float[Array, " piece"]
 
 
-def poisson_gaps(key: Array, rate_per_s: FloatLike, n: int) -> Float[Array, " n"]:
+def poisson_gaps(key: Array, rate_per_s: FloatScalar, n: int) -> Float[Array, " n"]:
     """Independent exponential gaps [s] of `n` arrivals at `rate_per_s`."""
     return jax.random.exponential(key, (n,)) / rate_per_s
 
 
-def gamma_gaps(key: Array, rate_per_s: FloatLike, cv2: FloatLike, n: int) -> Float[Array, " n"]:
+def gamma_gaps(key: Array, rate_per_s: FloatScalar, cv2: FloatScalar, n: int) -> Float[Array, " n"]:
     """Independent Gamma gaps [s] of `n` arrivals at `rate_per_s`; squared coefficient of variation `cv2` > 0.
 
     One is Poisson, more is bursty, less is more regular.
@@ -43,12 +43,17 @@ def gamma_gaps(key: Array, rate_per_s: FloatLike, cv2: FloatLike, n: int) -> Flo
     return jnp.exp(jax.random.loggamma(key, shape, (n,)) - jnp.log(shape)) / rate_per_s
 
 
-def even_gaps(rate_per_s: FloatLike, n: int) -> Float[Array, " n"]:
+def stated_gaps(key: Array, rate_per_s: FloatScalar, cv2: float, n: int) -> Float[Array, " n"]:
+    """`poisson_gaps` where `cv2` is 1, else `gamma_gaps`."""
+    return poisson_gaps(key, rate_per_s, n) if cv2 == 1 else gamma_gaps(key, rate_per_s, cv2, n)
+
+
+def even_gaps(rate_per_s: FloatScalar, n: int) -> Float[Array, " n"]:
     """`n` equal gaps [s]."""
     return jnp.ones(n) / rate_per_s
 
 
-def trace_gaps(measured_gaps_s: Float[Array, " request"], rate_per_s: FloatLike, n: int) -> Float[Array, " n"]:
+def trace_gaps(measured_gaps_s: Float[Array, " request"], rate_per_s: FloatScalar, n: int) -> Float[Array, " n"]:
     """Gaps [s] of a trace, repeated or cut to `n`, stretched so that the whole trace has the mean rate `rate_per_s`.
 
     The shape of the spacing stays: bursts, lulls and their order.
@@ -57,14 +62,14 @@ def trace_gaps(measured_gaps_s: Float[Array, " request"], rate_per_s: FloatLike,
     return jnp.resize(measured_gaps_s, (n,)) * stretch
 
 
-def sine_pattern(mean_per_s: FloatLike, swing: FloatLike, period_s: FloatLike, pieces: int = 96) -> RatePattern:
+def sine_pattern(mean_per_s: FloatScalar, swing: FloatScalar, period_s: FloatScalar, pieces: int = 96) -> RatePattern:
     """A wave: `mean_per_s * (1 + swing * sin(2 pi t / period_s))`, averaged over each of `pieces` (static) pieces.
 
     `swing` lies in [0, 1].
     """
     angle = jnp.linspace(0.0, 2.0 * jnp.pi, pieces + 1)
     wave = -jnp.diff(jnp.cos(angle)) / jnp.diff(angle)
-    return RatePattern(jnp.ones(pieces) * (period_s / pieces), mean_per_s * (1.0 + swing * wave))
+    return RatePattern(jnp.ones(pieces) * (period_s / pieces), jnp.asarray(mean_per_s) * (1.0 + swing * wave))
 
 
 def patterned_gaps(unit_gaps: Float[Array, " n"], pattern: RatePattern) -> Float[Array, " n"]:
@@ -125,12 +130,12 @@ class SessionStream(NamedTuple):
 
 def session_stream(
     key: Array,
-    rate_per_s: FloatLike,
+    rate_per_s: FloatScalar,
     turn_weights: Float[Array, " turn"],
     message_tokens: Int[Array, "session turn"],
     answer_tokens: Int[Array, "session turn"],
     answer_s: Float[Array, "session turn"],
-    think_s: FloatLike,
+    think_s: FloatScalar,
 ) -> SessionStream:
     """The first requests of conversations that begin as a Poisson stream; as many as there are sessions.
 

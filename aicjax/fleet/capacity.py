@@ -17,7 +17,6 @@ from aicjax.fleet.ttft import ttft_quantile_s, ttft_survival
 from aicjax.fleet.waiting import WaitLaw, survival, wait_law, wait_quantile_s
 
 DEFAULT_RHO_MAX = 0.85
-HOURS_PER_DAY = 24.0
 MOST_REPLICAS = 1 << 20  # that are looked at; float32 counts to 1 << 24
 
 
@@ -66,11 +65,6 @@ class PoolLoad(NamedTuple):
     wait_s: Float[Array, ""]
     ttft_s: Float[Array, ""]
     verdict: Int[Array, ""]
-
-
-def node_availability(failures_per_day: FloatScalar, repair_hours: FloatScalar) -> Float[Array, ""]:
-    """Share of the time that a node is up: 1 / (1 + failures per day x repair time in days)."""
-    return 1.0 / (1.0 + jnp.asarray(failures_per_day, float) * repair_hours / HOURS_PER_DAY)
 
 
 def pool_load(

@@ -15,7 +15,7 @@ _NO_THINKING = 1e-30  # think time, of the mean service time, that counts as non
 _SHORTEST = 0.02  # knots of the table of waits, from this share of a departure's gap
 
 
-class ClosedLoad(NamedTuple):
+class ClosedLoop(NamedTuple):
     """What a closed loop settles to. Throughput x (think + response) is the number of clients.
 
     Attributes:
@@ -33,9 +33,9 @@ class ClosedLoad(NamedTuple):
     response_s: Float[Array, ""]
 
 
-def closed_load(
+def closed_loop(
     clients: FloatScalar, think_s: FloatScalar, mean_s: FloatScalar, servers: FloatScalar, *, width: int
-) -> ClosedLoad:
+) -> ClosedLoop:
     """The steady state of N clients and c servers: exact for exponential service, whatever the law of think times.
 
     With at least as many servers as clients it is exact for every law of service.
@@ -53,7 +53,7 @@ def closed_load(
     in_system = jnp.sum(share * k)
     rate = busy / mean_s
     wait_s = jnp.sum(share * jnp.maximum(k - servers, 0.0)) / rate
-    return ClosedLoad(rate, busy / servers, in_system, wait_s, wait_s + mean_s)
+    return ClosedLoop(rate, busy / servers, in_system, wait_s, wait_s + mean_s)
 
 
 def closed_wait_law(
@@ -62,7 +62,7 @@ def closed_wait_law(
     """Law of the wait of a request: it meets what the other clients make alone, and waits for whole departures.
 
     Args:
-        clients, think_s, mean_s, servers, width: As in `closed_load`.
+        clients, think_s, mean_s, servers, width: As in `closed_loop`.
     """
     share = _shares(jnp.asarray(clients, float) - 1.0, think_s, mean_s, servers, width)
     k = jnp.arange(width + 1, dtype=share.dtype)

@@ -14,12 +14,10 @@ from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict, pool_load
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pool_power import pool_power, power_law
-from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.power import power_w, running_at
-from aicjax.fleet.profile import Profile, running_context, slots, unnamed
+from aicjax.fleet.profile import Profile, floats, running_context, slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service_times import ServiceLaw, service_law
-from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
 
 
 class FixedFleet(NamedTuple):
@@ -83,41 +81,13 @@ def demand_response(
     """
     power_law(profile)
     given = unnamed(profile), fleet, cuts, target
-    return _responses(*jax.tree.map(lambda leaf: jnp.asarray(leaf, float), given), rules)
+    return _responses(*floats(given), rules)
 
 
 def most_cut(response: Response) -> int | None:
     """Position of the largest cut that is reached and under which the target is met; None where there is none."""
     met = np.flatnonzero((np.asarray(response.load.verdict) == Verdict.MET) & np.asarray(response.reached))
     return None if met.size == 0 else int(met[np.argmax(np.asarray(response.cut)[met])])
-
-
-def simulated_response(
-    key: Array,
-    profile: Profile,
-    fleet: FixedFleet,
-    response: Response,
-    quantile: float,
-    *,
-    requests: int,
-    seeds: int,
-    rules: Rules = SANE,
-) -> Interval | None:
-    """TTFT at a percentile under each cut, from a slot-level simulation of the same law of services, and its interval.
-
-    Args:
-        key: Random key.
-        profile, fleet: As given to `demand_response`.
-        response: Its answer.
-        quantile: The percentile as a share.
-        requests: Requests of each run; a fifth warms up.
-        seeds: Runs.
-        rules: As given to `demand_response`.
-    """
-    services = jax.vmap(lambda cap: _service(profile, fleet, cap, rules))(response.cap)
-    servers = np.asarray(response.cap * fleet.replicas, int)
-    sample = simulate_queues(key, services, float(fleet.rate_per_s), servers, requests=requests, seeds=seeds)
-    return quantile_interval(after_warm_up(sample.ttft_s), quantile)
 
 
 @functools.partial(jax.jit, static_argnames="rules")

@@ -7,7 +7,7 @@ replica, which holds as many requests as arrive while one is answered. One fleet
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import DEFAULT_RHO_MAX
 from aicjax.fleet.fleet_constants import DisaggFleetConstants
 from aicjax.fleet.lengths import Lengths, mean
-from aicjax.fleet.profile import Profile, first_token_s, iteration_s, slots, throughput_per_s
+from aicjax.fleet.profile import Profile, first_token_s, floats, iteration_s, slots, throughput_per_s
 from aicjax.fleet.rules import SANE, Rules
 from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.ttft import ttft_quantile_s
@@ -131,7 +131,7 @@ def disagg_estimate(
         rules: `steady_phases` rates the phases as the fleet reference does.
     """
     given = _sizes(prefill), _sizes(decode), prefill_replicas, decode_replicas, load, limits, constants
-    return _estimate(*_floats((*given, transfer or Transfer())), rules)
+    return _estimate(*floats((*given, transfer or Transfer())), rules)
 
 
 def disagg_sweep(
@@ -157,7 +157,7 @@ def disagg_sweep(
     """
     counts = (np.arange(1, most + 1) for most in (most_prefill, most_decode))
     given = _sizes(prefill), _sizes(decode), *counts, load, limits, constants
-    return _sweep(*_floats((*given, transfer or Transfer())), rules)
+    return _sweep(*floats((*given, transfer or Transfer())), rules)
 
 
 @functools.partial(jax.jit, static_argnames="rules")
@@ -284,8 +284,3 @@ def _joined(
 def _sizes(profile: Profile) -> Profile:
     """What these formulas read: no name and no power, so that one compiled program serves all."""
     return dataclasses.replace(profile, name="", power=None)
-
-
-def _floats(tree: Any) -> Any:
-    """Numbers as arrays of floats, so that one compiled program serves all."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), tree)

@@ -15,12 +15,13 @@ from aicjax.explore.roles import Worker
 from aicjax.explore.worker_point import point_worker
 from aicjax.fleet.engine_tables import engine_steps
 from aicjax.fleet.fleet_constants import load_fleet_constants
-from aicjax.fleet.profile import Profile
+from aicjax.fleet.profile import Profile, prompt_pairs
 from aicjax.fleet.replica_spec import EngineReplica
 from aicjax.fleet.step_run import StepLimits
 from aicjax.fleet.step_times import PromptPart, StepTimes
 
 MEAN_TOKENS, MAX_TOKENS = 2048, 131072  # of requests, where a caller does not say
+LEAST_PART = 1 / 16  # of a step, for a chunk that prompt arithmetic is fitted to
 SAME_FIELDS = (
     "backend",
     "backend_version",
@@ -167,9 +168,9 @@ def _prompt_arithmetic(steps: StepTimes, budget: int, base_s: float) -> tuple[fl
     Least squares of relative errors over the steps that take longer than one without requests, `base_s`.
     """
     chunk = np.asarray(steps.chunk).astype(np.int64)
-    chunk = chunk[chunk >= budget / 16]
+    chunk = chunk[chunk >= budget * LEAST_PART]
     past = np.asarray(steps.past).astype(np.int64)
-    pairs = (chunk[:, None] * (chunk[:, None] / 2.0 + past)).ravel()
+    pairs = prompt_pairs(chunk[:, None], past).ravel()
     tokens, past = (values.ravel() for values in np.broadcast_arrays(chunk[:, None], past))
 
     def alone_s(tokens: jax.Array, past: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ from aicjax._units import MS_PER_S
 from aicjax.fleet.fleet_constants import ComputedConstants
 from aicjax.fleet.gpu_facts import Gpu
 from aicjax.fleet.model_facts import ModelFacts
+from aicjax.ops.expert_work import log_missed, touched_experts
 
 _REFERENCE_MATRICES = 2  # of an expert, that the fleet reference reads where nothing was measured; it has three
 
@@ -49,7 +50,8 @@ def reference_expert_layer_s(model: ModelFacts, gpu: Gpu, dtype_bytes: float, co
 
 def experts_taken(model: ModelFacts, tokens: float) -> float:
     """Different experts of a layer that some token takes, in the mean over tokens that choose evenly."""
-    return model.experts * (1.0 - (1.0 - model.topk / model.experts) ** tokens)
+    missed = log_missed(model.topk, model.experts)
+    return float(touched_experts(tokens, tokens * model.topk, model.experts, missed, xp=np))
 
 
 def measured_layer_s(

@@ -4,7 +4,7 @@
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict
@@ -18,11 +18,11 @@ def availability(mtbf_hours: FloatScalar, mttr_hours: FloatScalar, parts: FloatS
     A replica of several parts (GPUs, nodes) is down while any part is; parts fail and are repaired independently.
 
     Args:
-        mtbf_hours: Mean time of a part between the end of a repair and the next failure.
+        mtbf_hours: Mean time of a part between the end of a repair and the next failure; may be infinite.
         mttr_hours: Mean time to repair a part.
         parts: Parts that the replica needs.
     """
-    return (mtbf_hours / (mtbf_hours + mttr_hours)) ** parts
+    return (1.0 + mttr_hours / mtbf_hours) ** -parts
 
 
 def enough_up(bought: FloatScalar, needed: FloatScalar, availability: FloatScalar) -> jax.Array:
@@ -81,15 +81,3 @@ def degraded(
         return load._replace(verdict=jnp.where(pools.share > 0, load.verdict, Verdict.MET))
 
     return jax.vmap(of)(down)
-
-
-def met_probability(
-    met: Bool[Array, "down pool"], replicas: Float[Array, " pool"], availability: FloatScalar
-) -> Float[Array, " pool"]:
-    """Share of time that each pool meets its limit, where it does with 0, 1, 2 ... replicas down as stated.
-
-    Numbers beyond those stated count as missed.
-    """
-    down = jnp.arange(met.shape[0], dtype=replicas.dtype)
-    chances = jax.vmap(lambda bought: up_probabilities(bought, availability, down), out_axes=1)(replicas)
-    return jnp.sum(jnp.where(met, chances, 0.0), axis=0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from aicjax.fleet.fleet_state import Fleet, Outcome, State, places
-from aicjax.fleet.routing import PoolLoad, ReplicaLoad, least, pool_under_load, replica_of
+from aicjax.fleet.routing import PoolCounts, ReplicaLoad, least, pool_under_load, replica_of
 from aicjax.fleet.rules import Rules
 
 
@@ -84,7 +84,7 @@ def next_event(state: State, fleet: Fleet, rules: Rules) -> Event:
 def _chosen(state: State, arrival: Int[Array, ""], fleet: Fleet, rules: Rules) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Pool and replica of an arrival."""
     route = jax.tree.map(lambda values: values[arrival], fleet.route)
-    pool_load = PoolLoad(state.running, state.queued, fleet.pool_slots, fleet.pool_replicas)
+    pool_load = PoolCounts(state.running, state.queued, fleet.pool_slots, fleet.pool_replicas)
     pool = pool_under_load(route, pool_load, jnp.isfinite(fleet.times.service_s[arrival]), rules)
     replicas = fleet.replicas
     full = (state.active >= replicas.slots) & (state.waiting >= fleet.limit)

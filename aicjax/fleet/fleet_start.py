@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from aicjax.fleet.fleet_state import Times
+from aicjax.fleet.lengths import drawn
 from aicjax.fleet.routing import LEAST_LOADED, Route
 
 
@@ -46,10 +47,8 @@ def with_start(stream: Stream, pool_slots: Array, draws: Float[Array, "start two
     """
     held_s = slot_times(stream.route, stream.times)
     offered = jnp.sum(held_s) / jnp.sum(stream.gaps_s)
-    below = jnp.cumsum(held_s)
-    drawn = jnp.searchsorted(below, draws[:, 0] * below[-1], side="right")
-    drawn = jnp.minimum(drawn, held_s.size - 1)
-    route, times, balance = jax.tree.map(lambda values: values[drawn], (stream.route, stream.times, stream.draws))
+    found = drawn(jnp.cumsum(held_s), draws[:, 0])
+    route, times, balance = jax.tree.map(lambda values: values[found], (stream.route, stream.times, stream.draws))
     place = jnp.arange(draws.shape[0], dtype=jnp.int32)
     mine = route.pool[:, None] == jnp.arange(pool_slots.size, dtype=jnp.int32)
     rank = jnp.sum(jnp.where(mine, jnp.cumsum(mine.astype(jnp.int32), axis=0), 0), axis=1)

@@ -8,6 +8,7 @@ import dataclasses
 
 import numpy as np
 
+from aicjax._results import InputError
 from aicjax.fleet.fleet_queue import FleetRun
 from aicjax.fleet.fleet_simulation import Deployment, Runs
 from aicjax.fleet.fleet_state import Outcome
@@ -135,10 +136,13 @@ def paired_difference(runs: Runs, percentile: float, confidence: float = 0.95) -
     """How much later a percentile of the time to first token is [policy], against the first policy [s].
 
     The interval is that of the differences seed by seed, which shared arrivals make narrow.
+
+    Raises:
+        InputError: No requests after the warm-up.
     """
     each = nearest_rank(after_warm_up(np.asarray(runs.ttft_s, np.float64)), percentile / 100.0)
     if each is None:
-        raise ValueError("Argument `runs` must have requests after the warm-up.")
+        raise InputError("runs", runs.ttft_s.shape, "requests after the warm-up")
     with np.errstate(invalid="ignore"):
         change = np.where(each == each[0], 0.0, each - each[0])
     seeds, value = change.shape[-1], change.mean(axis=-1)

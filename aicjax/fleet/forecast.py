@@ -99,9 +99,10 @@ def growth_plan(
     """
     quarters = needs.shape[1]
     layer = jnp.arange(1, layers + 1, dtype=needs.dtype)
-    used = jnp.einsum("s,lsq->lq", weights, (needs[None] >= layer[:, None, None]).astype(needs.dtype))
+    wanted = (needs[None] >= layer[:, None, None]).astype(needs.dtype)
+    used = jnp.einsum("s,lsq->lq", weights, wanted, precision="highest")
     owned = _owned(terms, quarters).astype(needs.dtype)
-    rent_usd = terms.rent_usd_per_hour * HOURS_PER_QUARTER * (used @ (1 - owned).T)
+    rent_usd = terms.rent_usd_per_hour * HOURS_PER_QUARTER * jnp.matmul(used, (1 - owned).T, precision="highest")
     usd = rent_usd + _own_usd(terms, owned)
     order = jnp.argmin(usd, axis=1)
     served = owned[order]

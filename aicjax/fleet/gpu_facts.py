@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs of computed profiles: those of `configs/fleet/gpus.yaml`, and any system of `systems/` with a price."""
+"""GPUs of computed profiles: those of `configs/fleet/gpus.yaml`."""
 
 import functools
 from collections.abc import Mapping
@@ -11,7 +11,6 @@ import yaml
 from aicjax._names import one_of
 from aicjax._paths import configs_dir
 from aicjax._results import DataError, InputError
-from aicjax.hardware import System
 
 
 @dataclass(frozen=True)
@@ -64,31 +63,6 @@ def gpu(name: str) -> Gpu:
 def gpu_names() -> list[str]:
     """Names of the GPUs in the catalogue, sorted."""
     return sorted({entry.name for entry in _catalogue().values()})
-
-
-def priced_system(system: System, price_per_hour: float) -> Gpu:
-    """A system of `systems/` as a GPU of computed profiles.
-
-    Args:
-        system: The system.
-        price_per_hour: Price of one of its GPUs.
-
-    Raises:
-        InputError: A negative price.
-    """
-    if not 0 <= price_per_hour < float("inf"):
-        raise InputError("price_per_hour", price_per_hour, "0 or above, and finite")
-    return Gpu(
-        name=system.name,
-        memory_bandwidth_bytes_per_s=system.mem_bw_bytes_per_s,
-        memory_bytes=system.mem_capacity_bytes,
-        fp16_flops_per_s=system.peak("bfloat16"),
-        fp8_flops_per_s=system.peak_flops.get("fp8", 0.0),
-        power_w=system.power_w,
-        price_per_hour=price_per_hour,
-        other_memory_bytes=system.other_mem_bytes,
-        nccl_memory_bytes=system.nccl_mem_bytes,
-    )
 
 
 @functools.cache

@@ -105,6 +105,19 @@ def split(total: np.ndarray, input_share: float) -> tuple[np.ndarray, np.ndarray
     return isl, np.maximum(total - isl, 1.0)
 
 
+def joined(laws: Sequence[Lengths]) -> tuple[Lengths, Float[np.ndarray, "law point"]]:
+    """All points of several laws in one ascending law, and the weights that each of them gives to the points."""
+    dtype = jnp.result_type(float)  # in which the totals ascend
+    isl, osl = (np.concatenate(leaves).astype(dtype) for leaves in list(zip(*laws, strict=True))[:2])
+    order = np.argsort(isl + osl, kind="stable")
+    sizes = [len(law.weight) for law in laws]
+    weights = np.zeros((len(laws), len(isl)))
+    for row, (law, end) in enumerate(zip(laws, np.cumsum(sizes), strict=True)):
+        weights[row, end - sizes[row] : end] = law.weight
+    points = (leaf[order] for leaf in (isl, osl, weights.mean(axis=0)))
+    return Lengths(*(jnp.asarray(leaf, float) for leaf in points)), weights[:, order]
+
+
 def mixture(laws: Sequence[Lengths], shares: Sequence[float] | Float[Array, " law"]) -> Lengths:
     """The law of requests that come from several laws; correlations of isl and osl within each are kept.
 
@@ -112,12 +125,9 @@ def mixture(laws: Sequence[Lengths], shares: Sequence[float] | Float[Array, " la
         laws: The laws.
         shares: Weights of the laws; need not sum to 1 [law].
     """
+    points, weights = joined(laws)
     shares = jnp.asarray(shares, float)
-    shares = shares / shares.sum()
-    isl, osl = (jnp.concatenate([jnp.asarray(x, float) for x in part]) for part in list(zip(*laws, strict=True))[:2])
-    weight = jnp.concatenate([share * jnp.asarray(law.weight, float) for law, share in zip(laws, shares, strict=True)])
-    order = jnp.argsort(isl + osl)
-    return Lengths(isl[order], osl[order], weight[order])
+    return points._replace(weight=jnp.matmul(shares / shares.sum(), jnp.asarray(weights, float), precision="highest"))
 
 
 def _below(law: Lengths, tokens: FloatScalar) -> Float[Array, " point"]:
@@ -163,11 +173,14 @@ def sample(key: Array, law: Lengths, n: int) -> tuple[Int[Array, " request"], In
         law: The law; points that are not whole are rounded.
         n: Number of requests, static.
     """
-    below = jnp.cumsum(jnp.asarray(law.weight, float))
-    point = jnp.searchsorted(below, jax.random.uniform(key, (n,)) * below[-1], side="right")
-    point = jnp.minimum(point, below.size - 1)
+    point = drawn(jnp.cumsum(jnp.asarray(law.weight, float)), jax.random.uniform(key, (n,)))
     isl, osl = (jnp.maximum(jnp.round(jnp.asarray(x)[point]), 1.0).astype(jnp.int32) for x in (law.isl, law.osl))
     return isl, osl
+
+
+def drawn(below: Float[Array, " point"], draws: Float[Array, " draw"]) -> Int[Array, " draw"]:
+    """Points that uniform draws in [0, 1) fall on, each as likely as its weight; `below` are sums of the weights."""
+    return jnp.minimum(jnp.searchsorted(below, draws * below[-1], side="right"), below.size - 1)
 
 
 def _merged(isl: np.ndarray, osl: np.ndarray, weight: np.ndarray, knot: np.ndarray) -> tuple[np.ndarray, ...]:

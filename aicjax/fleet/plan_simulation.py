@@ -12,7 +12,7 @@ import numpy as np
 from aicjax._units import MS_PER_S
 from aicjax.fleet import lengths
 from aicjax.fleet.answer_parts import Interval
-from aicjax.fleet.arrivals import gamma_gaps, poisson_gaps
+from aicjax.fleet.arrivals import stated_gaps
 from aicjax.fleet.inputs import load_of
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.plan_candidates import Candidate
@@ -21,7 +21,7 @@ from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.statistics import after_warm_up, mean_interval, quantile_interval
 from aicjax.fleet.step_queue import simulate_steps
 from aicjax.fleet.step_run import StepLoad, open_load
-from aicjax.fleet.verify import share_confidence
+from aicjax.fleet.verify import LIKELY, share_confidence
 
 GROWTH = (1.0, 1.06, 1.13, 1.25, 1.5, 2.0)  # of the needed replicas, for counts that are tried
 
@@ -46,7 +46,7 @@ class Checked(NamedTuple):
     @property
     def met(self) -> bool:
         """Whether both limits are met, more likely than not."""
-        return self.confidence >= 0.5 and self.tpot_met
+        return self.confidence >= LIKELY and self.tpot_met
 
 
 def least_checked(request: PlanRequest, law: Lengths, candidate: Candidate) -> Checked:
@@ -91,9 +91,7 @@ def _load(request: PlanRequest, law: Lengths, parts: list[int], requests: int) -
 
     def gaps(share: float) -> jax.Array:
         rate, own_cv2 = (float(value) for value in thinned(Demand(rate_per_s, cv2), share))
-        if cv2 == 1:
-            return jax.vmap(lambda key: poisson_gaps(key, rate, requests))(seeds)
-        return jax.vmap(lambda key: gamma_gaps(key, rate, own_cv2, requests))(seeds)
+        return jax.vmap(lambda key: stated_gaps(key, rate, own_cv2, requests))(seeds)
 
     isl, osl = jax.vmap(lambda key: lengths.sample(key, law, requests))(jax.random.split(length_key, request.seeds))
     isl, osl = (jnp.tile(lengths, (len(parts), 1)) for lengths in (isl, osl))

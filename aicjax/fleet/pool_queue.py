@@ -14,10 +14,8 @@ from aicjax._results import InputError
 from aicjax._types import Array as AnyArray
 from aicjax.fleet.arrivals import gamma_gaps, poisson_gaps
 from aicjax.fleet.cores import over_cores
-from aicjax.fleet.lengths import Lengths
-from aicjax.fleet.profile import Profile, slots
-from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.service_times import ServiceLaw, service_law
+from aicjax.fleet.lengths import drawn
+from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.slot_queue import slot_waits
 
 Arrivals = Callable[[Array, int], Float[Array, " n"]]
@@ -110,40 +108,6 @@ def simulate_queues(
     return QueueSample(wait_s, prefill_s, rates * mean_s / counts)
 
 
-def simulate_pool(
-    key: Array,
-    lengths: Lengths,
-    profile: Profile,
-    max_tokens: float,
-    rate_per_s: Float[AnyArray, " #load"] | float,
-    replicas: Float[AnyArray, " #load"] | int,
-    *,
-    requests: int,
-    seeds: int = 1,
-    running: float | None = None,
-    rules: Rules = SANE,
-    arrivals: Arrivals = unit_poisson,
-) -> QueueSample:
-    """A pool of replicas that share one queue, each request holding a slot for its service time at full concurrency.
-
-    Args:
-        key: Random key.
-        lengths: Law of isl and osl.
-        profile: The replica.
-        max_tokens: Context limit of the pool, which sets its slots.
-        rate_per_s: Arrivals.
-        replicas: Replicas.
-        requests: Requests of each seed.
-        seeds: Independent runs.
-        running: Requests that run beside a prompt, itself included; all slots where None.
-        rules: Rules of service times.
-        arrivals: Gaps of mean one from a key and their number; Poisson by default.
-    """
-    service = service_law(profile, lengths, max_tokens, running=running, rules=rules)
-    servers = np.asarray(replicas) * int(slots(profile, max_tokens))
-    return simulate_queues(key, service, rate_per_s, servers, requests=requests, seeds=seeds, arrivals=arrivals)
-
-
 def _run(
     keys: AnyArray,
     law: list[AnyArray],
@@ -176,8 +140,7 @@ def _drawn(
         service_s, prefill_s, weight = law
         gap_key, length_key = jax.random.split(jax.random.wrap_key_data(key))
         below = jnp.cumsum(weight)
-        place = jax.random.uniform(length_key, (requests,), below.dtype) * below[-1]
-        point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
+        point = drawn(below, jax.random.uniform(length_key, (requests,), below.dtype))
         gaps = gamma_gaps(gap_key, 1.0, cv2, requests) if arrivals is None else arrivals(gap_key, requests)
         return gaps / rate_per_s, service_s[point], prefill_s[point]
 
@@ -196,8 +159,7 @@ def _under_way(keys: Array, law: list[Array], rate_per_s: Array, width: int) -> 
         service_s, _, weight = law
         count_key, place_key, left_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), 1), 3)
         below = jnp.cumsum(weight * service_s)
-        place = jax.random.uniform(place_key, (width,), below.dtype) * below[-1]
-        point = jnp.minimum(jnp.searchsorted(below, place, side="right"), below.size - 1)
+        point = drawn(below, jax.random.uniform(place_key, (width,), below.dtype))
         offered = rate_per_s * below[-1]
         count = jnp.round(offered + jnp.sqrt(offered) * jax.random.normal(count_key, (), below.dtype))
         left_s = jax.random.uniform(left_key, (width,), below.dtype) * service_s[point]

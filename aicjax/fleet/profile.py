@@ -6,7 +6,7 @@ Every function takes real or whole numbers, scalars or arrays that broadcast, an
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from aicjax.fleet.power import PowerLaw
 from aicjax.fleet.rules import SANE, Rules
 
 Number = float | np.ndarray | Array
+Tree = TypeVar("Tree")
 
 
 class Profile(eqx.Module):
@@ -36,7 +37,7 @@ class Profile(eqx.Module):
         max_slot_tokens: Most tokens of context that the running requests may have; infinite for no limit but room.
         prefill_token_s: Arithmetic time of a prompt token.
         prefill_pair_s: Arithmetic time of a pair of prompt tokens that attend.
-        price_per_hour: Price of the replica.
+        price_per_hour: Price of the replica [USD/h].
         gpus: GPUs of the replica.
         power: Power of one of its GPUs, where known.
         name: What it is. Static.
@@ -90,9 +91,18 @@ def prefill_iteration_s(
         tokens: Tokens of the prompt in this iteration; `chunk_tokens` where None.
     """
     chunk = _real(profile, profile.chunk_tokens if tokens is None else tokens)
-    pairs = chunk * (chunk / 2.0 + _real(profile, past_tokens))
-    arithmetic = profile.prefill_token_s * chunk + profile.prefill_pair_s * pairs
+    arithmetic = prompt_arithmetic_s(profile, chunk, _real(profile, past_tokens))
     return jnp.maximum(iteration_s(profile, running, mean_tokens), arithmetic)
+
+
+def prompt_arithmetic_s(profile: Profile, tokens: Number, past_tokens: Number = 0.0) -> Any:
+    """Arithmetic time of part of a prompt behind tokens that are done."""
+    return profile.prefill_token_s * tokens + profile.prefill_pair_s * prompt_pairs(tokens, past_tokens)
+
+
+def prompt_pairs(tokens: Number, past_tokens: Number) -> Any:
+    """Pairs of tokens that attend where part of a prompt follows tokens that are done."""
+    return tokens * (tokens / 2.0 + past_tokens)
 
 
 def slots(profile: Profile, max_tokens: Number, *, whole: bool = True) -> Int[Array, "..."] | Float[Array, "..."]:
@@ -158,10 +168,9 @@ def first_token_s(
         return _chunks(isl, chunk, whole) * iteration_s(profile, running)
     step = iteration_s(profile, running, mean_tokens)
     if not whole:
-        arithmetic = profile.prefill_token_s * isl + profile.prefill_pair_s * isl**2 / 2.0
-        return jnp.maximum(_chunks(isl, chunk, whole) * step, arithmetic)
+        return jnp.maximum(_chunks(isl, chunk, whole) * step, prompt_arithmetic_s(profile, isl))
     full = jnp.floor(isl / chunk)
-    first = profile.prefill_token_s * chunk + profile.prefill_pair_s * chunk**2 / 2.0
+    first = prompt_arithmetic_s(profile, chunk)
     rise = _real(profile, profile.prefill_pair_s) * chunk**2  # of the arithmetic, from a chunk to the next
     short = (step - first) / jnp.where(rise > 0, rise, 1.0)  # chunks whose arithmetic the iteration hides
     hidden = jnp.where(rise > 0, jnp.clip(jnp.ceil(short), 0.0, full), jnp.where(step >= first, full, 0.0))
@@ -253,6 +262,11 @@ def stacked(profiles: Sequence[Profile]) -> Profile:
         alike = [dataclasses.replace(profile, power=None) for profile in alike]
     dtype = jnp.result_type(float)
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), dtype), *alike)
+
+
+def floats(tree: Tree) -> Tree:
+    """Numbers as arrays of the default real type, so that one compiled program serves all."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), tree)
 
 
 def _slots(profile: Profile, max_tokens: Number, whole: bool) -> Float[Array, "..."]:

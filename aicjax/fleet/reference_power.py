@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aicjax._units import MS_PER_S
+from aicjax._units import MS_PER_S, W_PER_KW
 from aicjax.fleet.capacity import PoolLoad, Target, least_replicas
 from aicjax.fleet.cdf import Knots
 from aicjax.fleet.pool_power import PoolPower, power_law
@@ -19,7 +19,6 @@ from aicjax.fleet.rules import FLEET_REFERENCE
 from aicjax.fleet.tokens_per_watt import Efficiency, at_utilization, binned_mean_osl, pool_efficiency
 
 LEAST_SHARE = 1e-6  # of the requests in a pool of the reference's split
-W_PER_KW = 1e3
 
 
 class Point(NamedTuple):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import Target
-from aicjax.fleet.lengths import Lengths
+from aicjax.fleet.lengths import Lengths, joined
 from aicjax.fleet.pools import Compression, split
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.sizing import Demand, Sizing, sized
@@ -32,18 +32,6 @@ class RobustSizing(NamedTuple):
     worst: Float[Array, "pool law"]
     usd_per_hour: Float[Array, ""]
     sizing: Sizing
-
-
-def joined(laws: Sequence[Lengths]) -> tuple[Lengths, Float[np.ndarray, "law point"]]:
-    """All points of several laws in one ascending law, and the weights that each of them gives to the points."""
-    isl, osl = (np.concatenate(leaves) for leaves in list(zip(*laws, strict=True))[:2])
-    order = np.argsort(isl + osl, kind="stable")
-    sizes = [len(law.weight) for law in laws]
-    weights = np.zeros((len(laws), len(isl)))
-    for row, (law, end) in enumerate(zip(laws, np.cumsum(sizes), strict=True)):
-        weights[row, end - sizes[row] : end] = law.weight
-    mean = weights.mean(axis=0)
-    return Lengths(*(jnp.asarray(leaf[order], float) for leaf in (isl, osl, mean))), weights[:, order]
 
 
 def mixtures_within(shares: Float[np.ndarray, " law"], radius: float, steps: int = 4) -> np.ndarray:
@@ -97,9 +85,8 @@ def robust_sizing(
     """
     points, weights = joined(laws)
     shares = jnp.asarray(mixtures, float)
-    sizing = _sized(
-        profiles, points, shares @ jnp.asarray(weights, float), thresholds, max_tokens, demand, target, compression
-    )
+    mixed = jnp.matmul(shares, jnp.asarray(weights, float), precision="highest")
+    sizing = _sized(profiles, points, mixed, thresholds, max_tokens, demand, target, compression)
     replicas = sizing.load.replicas.max(axis=0)
     worst = shares[sizing.load.replicas.argmax(axis=0)]
     return RobustSizing(replicas, worst, jnp.sum(replicas * profiles.price_per_hour), sizing)

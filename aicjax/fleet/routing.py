@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from aicjax._types import FloatScalar
 from aicjax.fleet.rules import SANE, Rules
 
-FloatLike = Float[Array, ""] | float
 LEAST_LOADED = -1  # pool of a route that the load decides
 
 
@@ -75,14 +75,14 @@ def fit_route(requests: Requests, max_tokens: Int[Array, " pool"]) -> Route:
     return _to(requests, jnp.where(jnp.any(holds, axis=-1), shortest, longest_pool(max_tokens)))
 
 
-def length_route(requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatLike) -> Route:
+def length_route(requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatScalar) -> Route:
     """To the shortest pool up to `threshold_tokens` in total, to the longest above."""
     short = requests.total <= jnp.floor(threshold_tokens).astype(jnp.int32)
     return _to(requests, jnp.where(short, shortest_pool(max_tokens), longest_pool(max_tokens)))
 
 
 def spillover_route(
-    requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatLike, utilization: FloatLike
+    requests: Requests, max_tokens: Int[Array, " pool"], threshold_tokens: FloatScalar, utilization: FloatScalar
 ) -> Route:
     """By length; but to the longest pool too while the shortest has `utilization` (0 to 1) of its slots in use."""
     route = length_route(requests, max_tokens, threshold_tokens)
@@ -97,9 +97,9 @@ def compress_route(
     requests: Requests,
     max_tokens: Int[Array, " pool"],
     threshold_tokens: int | Int[Array, ""],
-    gamma: FloatLike,
-    success: FloatLike,
-    latency_s: FloatLike,
+    gamma: FloatScalar,
+    success: FloatScalar,
+    latency_s: FloatScalar,
     draws: Float[Array, "*axes n"],
 ) -> Route:
     """By length; but a request up to `gamma` times the threshold is shortened to fit the shortest pool.
@@ -166,7 +166,7 @@ def _to(requests: Requests, pool: Int[Array, "*axes n"]) -> Route:
     return Route(pool, jnp.zeros(pool.shape, bool), requests.isl, jnp.zeros_like(never), pool, never)
 
 
-class PoolLoad(NamedTuple):
+class PoolCounts(NamedTuple):
     """What the pools do at one moment.
 
     Attributes:
@@ -181,7 +181,7 @@ class PoolLoad(NamedTuple):
     replicas: Int[Array, " pool"]
 
 
-def pool_under_load(route: Route, load: PoolLoad, holds: Bool[Array, " pool"], rules: Rules = SANE) -> Int[Array, ""]:
+def pool_under_load(route: Route, load: PoolCounts, holds: Bool[Array, " pool"], rules: Rules = SANE) -> Int[Array, ""]:
     """The pool of one request; the first of equally loaded pools.
 
     Args:

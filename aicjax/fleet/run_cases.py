@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from aicjax._results import InputError
 from aicjax.fleet import lengths, routing
-from aicjax.fleet.arrivals import gamma_gaps, poisson_gaps
+from aicjax.fleet.arrivals import stated_gaps
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.fleet_simulation import Deployment
 from aicjax.fleet.inputs import law_of, load_of, profile_of, trace_of
@@ -141,10 +141,7 @@ def _most_in_service(request: SimulateRequest | RoutersRequest, deployment: Depl
 
 def _gaps(key: Array, request: SimulateRequest | RoutersRequest, shape: tuple[int, int]) -> Float[Array, "run request"]:
     rate_per_s, cv2 = load_of(request)
-    keys = jax.random.split(key, shape[0])
-    if cv2 == 1:
-        return jax.vmap(lambda key: poisson_gaps(key, rate_per_s, shape[1]))(keys)
-    return jax.vmap(lambda key: gamma_gaps(key, rate_per_s, cv2, shape[1]))(keys)
+    return jax.vmap(lambda key: stated_gaps(key, rate_per_s, cv2, shape[1]))(jax.random.split(key, shape[0]))
 
 
 def _trace_gaps(trace: Trace, request: SimulateRequest | RoutersRequest) -> np.ndarray:

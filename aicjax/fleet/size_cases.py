@@ -2,9 +2,8 @@
 """From a request to the arguments of a sizing, and from the fleets that it finds to rows."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,12 +17,11 @@ from aicjax.fleet.fleet_rows import SizingRequest, fleet_answers
 from aicjax.fleet.inputs import load_of
 from aicjax.fleet.lengths import Lengths, share_below
 from aicjax.fleet.pools import Compression
-from aicjax.fleet.profile import Profile, slots
+from aicjax.fleet.profile import Profile, floats, slots
 from aicjax.fleet.sizing import Demand
 from aicjax.fleet.two_pool import BestReach
 
 NO_COMPRESSION = (1.0,)
-Tree = TypeVar("Tree")
 
 
 class Given(NamedTuple):
@@ -41,11 +39,6 @@ def pool_names(count: int) -> tuple[str, ...]:
     """Names of pools, short requests first."""
     known = {1: ("all",), 2: ("short", "long")}
     return known.get(count) or tuple(f"pool{number}" for number in range(1, count + 1))
-
-
-def floats(tree: Tree) -> Tree:
-    """A law, or other numbers, as arrays of the default real type."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), tree)
 
 
 def gammas_of(request: SizingRequest, pools: int) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from aicjax.fleet.profile import Profile, iteration_s
+from aicjax.fleet.profile import Profile, iteration_s, prompt_arithmetic_s
 
 PROMPT_KNOTS = 33  # chunk lengths at which the arithmetic of a profile is tabulated
 
@@ -141,7 +141,6 @@ def profile_steps(profile: Profile) -> StepTimes:
     one = jnp.array([0.0, 1.0], dtype)
     chunk = jnp.linspace(0.0, 1.0, PROMPT_KNOTS, dtype=dtype) * profile.chunk_tokens
     past = one * profile.calibration_tokens
-    pairs = chunk[:, None] * (chunk[:, None] / 2.0 + past)
     return StepTimes(
         running=one,
         context=one * profile.calibration_tokens,
@@ -150,7 +149,7 @@ def profile_steps(profile: Profile) -> StepTimes:
         shared_s=jnp.zeros_like(one),
         chunk=chunk,
         past=past,
-        prompt_s=profile.prefill_token_s * chunk[:, None] + profile.prefill_pair_s * pairs,
+        prompt_s=prompt_arithmetic_s(profile, chunk[:, None], past),
         prompt_host_s=jnp.zeros((), dtype),
         overlaps=jnp.asarray(True),
     )

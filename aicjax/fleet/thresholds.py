@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where to part the pools: every threshold with every reach of compression at once, and the front of cost and TTFT."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,29 +11,13 @@ from aicjax._types import FloatScalar
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots
 from aicjax.fleet.lengths import Lengths
-from aicjax.fleet.pools import Compression, Pool, only_pool
+from aicjax.fleet.pools import Compression
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.rules import SANE, Rules
-from aicjax.fleet.sizing import Demand, Sizing, sized
+from aicjax.fleet.sizing import Demand
 from aicjax.fleet.two_pool import Sweep, gamma_sweep
 
 LEAST_SHARE, MOST_SHARE = 0.01, 0.999  # of the requests in the short pool, for a threshold to be tried
-
-
-class ThresholdTable(NamedTuple):
-    """Fleets by threshold and reach of compression.
-
-    Attributes:
-        sizing: Fleets [threshold gamma].
-        single_usd_per_hour: Cheapest fleet of one pool, of any of the profiles, that meets the limits.
-        saving: Share of that cost that each fleet saves [threshold gamma].
-        front: Fleets that no other matches in cost and worst TTFT and beats in one of them [threshold gamma].
-    """
-
-    sizing: Sizing
-    single_usd_per_hour: Float[Array, ""]
-    saving: Float[Array, "threshold gamma"]
-    front: Bool[Array, "threshold gamma"]
 
 
 def knot_thresholds(knots: Knots) -> Float[np.ndarray, " threshold"]:
@@ -60,36 +42,6 @@ def threshold_sweep(
         return gamma_sweep(profiles, lengths, row, max_tokens, gammas, demand, target, compression)
 
     return jax.vmap(at)(jnp.asarray(thresholds, float))
-
-
-def threshold_table(
-    profiles: Profile,
-    lengths: Lengths,
-    thresholds: Float[Array, "threshold pool_but_last"],
-    max_tokens: FloatScalar,
-    gammas: Float[Array, " gamma"],
-    demand: Demand,
-    target: Target,
-    compression: Compression,
-) -> ThresholdTable:
-    """Fleets for all thresholds and reaches beside one pool; arguments as those of `threshold_sweep`."""
-    sizing = threshold_sweep(profiles, lengths, thresholds, max_tokens, gammas, demand, target, compression).sizing
-    usd = single_pool_usd_per_hour(profiles, lengths, max_tokens, demand, target)
-    front = on_front(sizing.usd_per_hour.ravel(), sizing.worst_ttft_s.ravel()).reshape(sizing.usd_per_hour.shape)
-    return ThresholdTable(sizing, usd, 1.0 - sizing.usd_per_hour / usd, front)
-
-
-def single_pool_usd_per_hour(
-    profiles: Profile, lengths: Lengths, max_tokens: FloatScalar, demand: Demand, target: Target
-) -> Float[Array, ""]:
-    """Cost of the cheapest fleet of one pool, whichever of the profiles it has; infinite where none meets the limit."""
-
-    def one(profile: Profile) -> Float[Array, ""]:
-        pool: Pool = jax.tree.map(lambda leaf: leaf[None], only_pool(profile, lengths, max_tokens))
-        found = sized(pool, demand, target)
-        return jnp.where(found.met, found.usd_per_hour, jnp.inf)
-
-    return jnp.min(jax.vmap(one)(profiles))
 
 
 def on_front(usd: Float[AnyArray, " row"], ttft_s: Float[AnyArray, " row"], rules: Rules = SANE) -> Bool[Array, " row"]:

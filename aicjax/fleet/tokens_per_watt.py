@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from aicjax._types import FloatScalar
-from aicjax._units import PER_MILLION, S_PER_HOUR
 from aicjax.fleet.capacity import PoolLoad, Target, pool_load
 from aicjax.fleet.cdf import DEFAULT_INPUT_SHARE, Knots
+from aicjax.fleet.cost import usd_per_million
 from aicjax.fleet.pool_power import PoolPower, pool_power
 from aicjax.fleet.pools import Pool, service_of
-from aicjax.fleet.profile import running_context, slots, unnamed
+from aicjax.fleet.profile import floats, running_context, slots, unnamed
 from aicjax.fleet.rules import SANE, Rules
 
 LEAST_RHO, MOST_RHO = 0.05, 0.95  # utilisations that replicas can be counted for
@@ -43,7 +43,8 @@ class Efficiency(NamedTuple):
     @property
     def usd_per_million_tokens(self) -> Float[Array, "*axes"]:
         """Price of a million output tokens; 0 without any."""
-        return _ratio(self.usd_per_hour * PER_MILLION / S_PER_HOUR, self.tokens_per_s)
+        some = self.tokens_per_s > 0
+        return jnp.where(some, usd_per_million(self.usd_per_hour, jnp.where(some, self.tokens_per_s, 1.0)), 0.0)
 
     def total(self) -> "Efficiency":
         """The sum over the last axis."""
@@ -97,8 +98,7 @@ def at_utilization(
         rules: Those of services and waits.
     """
     alike = pool._replace(profile=unnamed(pool.profile))
-    given = alike, utilization, rate_per_s, target, arrival_cv2
-    return _at_utilization(*jax.tree.map(lambda leaf: jnp.asarray(leaf, float), given), rules)
+    return _at_utilization(*floats((alike, utilization, rate_per_s, target, arrival_cv2)), rules)
 
 
 @functools.partial(jax.jit, static_argnames="rules")

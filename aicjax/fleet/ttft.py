@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 from aicjax._types import FloatScalar
 from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.waiting import WaitLaw, survival, wait_quantile_s
+from aicjax.serving.fixed_point import halved
 
-_HALVINGS = 40  # of the interval that holds a quantile: beyond float32
 _JUMP = 1e-4  # share of the requests beyond a quantile that makes a step of the law there a jump
 
 
@@ -31,14 +31,7 @@ def ttft_quantile_s(wait: WaitLaw, service: ServiceLaw, quantile: FloatScalar) -
     wait_s = wait_quantile_s(wait, quantile)
     low = jnp.min(service.prefill_s)
     high = jnp.max(service.prefill_s) + jnp.where(stable, wait_s, 0.0)
-
-    def halve(_: int, ends: tuple[Float[Array, ""], Float[Array, ""]]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        low, high = ends
-        middle = (low + high) / 2.0
-        late = ttft_survival(wait, service, middle) > beyond
-        return jnp.where(late, middle, low), jnp.where(late, high, middle)
-
-    ends = jax.lax.fori_loop(0, _HALVINGS, halve, jax.lax.stop_gradient((low, high)))
+    ends = halved(lambda t: ttft_survival(wait, service, t) > beyond, *jax.lax.stop_gradient((low, high)))
     return jnp.where(stable, _implicit(wait, service, beyond, *ends), jnp.inf)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
+from aicjax._results import InputError
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.pools import Pool, service_of
@@ -17,6 +18,7 @@ from aicjax.fleet.service_times import ServiceLaw
 from aicjax.fleet.sizing import Demand, thinned
 from aicjax.fleet.statistics import Interval, after_warm_up, quantile_interval
 
+LIKELY = 0.5  # probability from which on a simulated limit counts as met
 REQUESTS = 5000  # of a seed and pool
 SEEDS = 8
 LEAST_RATE_PER_S = 1e-9  # of a pool without requests, which is simulated and then left out
@@ -40,7 +42,7 @@ class Verification(NamedTuple):
     @property
     def met(self) -> Bool[np.ndarray, " fleet"]:
         """Whether the estimate of every pool meets the limit: more likely than not."""
-        return np.all(self.confidence >= 0.5, axis=-1)
+        return np.all(self.confidence >= LIKELY, axis=-1)
 
 
 def verified(
@@ -63,6 +65,9 @@ def verified(
         target: Limit of each pool.
         requests: Requests of a seed and a pool, the first fifth of which is not counted.
         seeds: Independent runs.
+
+    Raises:
+        InputError: Too few requests for an interval.
     """
     laws, servers = _laws(pools, jnp.asarray(replicas, float))
     share = np.asarray(pools.share)
@@ -81,7 +86,7 @@ def verified(
     ttft_s = after_warm_up(sample.ttft_s).reshape(*share.shape, seeds, -1)
     interval = quantile_interval(ttft_s, float(target.quantile))
     if interval is None:
-        raise ValueError("Argument `requests` must leave requests after the warm-up.")
+        raise InputError("requests", requests, f"enough for a batch of each of {seeds} seeds after the warm-up")
     shares = (ttft_s <= float(target.limit_s)).mean(axis=-1)
     confidence = np.where(empty, 1.0, share_confidence(shares, float(target.quantile), ttft_s.shape[-1]))
     return Verification(

@@ -14,8 +14,7 @@ from aicjax.fleet.pools import Compression, Pool
 from aicjax.fleet.profile import Profile, stacked
 from aicjax.fleet.sizing import Demand, stated
 from aicjax.fleet.two_pool import BestReach, best_reach, gamma_sweep
-
-_HALVINGS = 40
+from aicjax.serving.fixed_point import halved
 
 
 def stacked_fleets(fleets: Sequence[Sequence[Profile]]) -> Profile:
@@ -78,11 +77,4 @@ def breaking_rate_per_s(
 
     probe = stated(pools, replicas, demand._replace(rate_per_s=1.0), target)
     saturated = 1.0 / jnp.max(probe.load.utilization)
-
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
-        middle = (low + high) / 2.0
-        holds = met(middle)
-        return jnp.where(holds, middle, low), jnp.where(holds, high, middle)
-
-    return jax.lax.fori_loop(0, _HALVINGS, halve, (jnp.zeros_like(saturated), saturated))[0]
+    return halved(met, jnp.zeros_like(saturated), saturated)[0]

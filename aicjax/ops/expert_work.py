@@ -78,6 +78,11 @@ class ExpertLoad(NamedTuple):
         return quant.MOE[self.quant].factor if self.by_class else 1.0
 
 
+def log_missed(topk: int, experts: int) -> float:
+    """Logarithm of the probability that a token misses an expert under uniform routing."""
+    return float(np.log1p(-min(topk / experts, _SURE_HIT)))
+
+
 def touched_experts(pool, local, experts, log_missed, xp=jnp):
     """Experts of a rank that its tokens touch.
 
@@ -112,7 +117,7 @@ def expert_sol_ms(routed, local, touched, operations, local_bytes, expert_bytes,
 def _coefficients(load: ExpertLoad) -> tuple[float, float, float, int, float]:
     """`operations`, `local_bytes` and `expert_bytes` of `expert_sol_ms`; `experts` and `log_missed` of the touched."""
     topk, experts, hidden, inter, tp, ep = load.shape
-    missed = np.log1p(-min(topk / experts, _SURE_HIT)) if load.expected else np.nan
+    missed = log_missed(topk, experts) if load.expected else np.nan
     weights, size = hidden * inter * load.matrices, quant.MOE[load.quant].bytes
     return (
         2.0 * weights / ep / tp,

@@ -9,7 +9,6 @@ import numpy as np
 
 from aicjax._units import MS_PER_S
 from aicjax.fleet.disagg import DisaggEstimate, Limits, Load, disagg_sweep
-from aicjax.fleet.disagg_choice import most_per_gpu
 from aicjax.fleet.fleet_constants import DisaggFleetConstants, FleetConstants, load_fleet_constants
 from aicjax.fleet.lengths import constant
 from aicjax.fleet.profile import Profile, first_token_s, iteration_s, slots, throughput_per_s
@@ -89,7 +88,9 @@ def _table(sweep: DisaggEstimate) -> np.ndarray:
 def _optimum_rows(
     label: str, sweep: DisaggEstimate, allowed: tuple[int, ...] | None, stated: Mapping[str, Any] | None
 ) -> Iterator[Row]:
-    best = most_per_gpu(sweep, allowed)
+    met = np.asarray(sweep.met if allowed is None else sweep.met & np.isin(sweep.gpus, allowed))
+    place = np.where(met, sweep.per_gpu_per_s, -np.inf).argmax()
+    best = np.unravel_index(place, met.shape) if met.any() else None
     if best is None or stated is None:
         yield Row(label, best, stated, "exact")
         return

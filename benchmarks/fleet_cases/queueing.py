@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aicjax.fleet.capacity import Target, node_availability
+from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots, parse_knots, share
 from aicjax.fleet.erlang import erlang_c
+from aicjax.fleet.failures import availability
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.reference_draws import reference_bins, reference_draws
@@ -23,6 +24,7 @@ from benchmarks.fleet_cases import Row, columns, profile_of
 from benchmarks.fleet_cases.builder import built
 
 _QUANTILE = 0.99
+_HOURS_PER_DAY = 24.0
 _TINY = 1e-10  # probabilities below agree absolutely
 _ROUNDED = 2e-6  # relative error from inputs rounded once, above which a wait is sensitive
 _OUTPUT_SHARE = 0.20
@@ -49,7 +51,8 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterator[Row]:
     for stated in answers["split_cdf"]:
         yield from _splits(knots[stated["cdf"]], stated)
     failures, hours, stored = columns(answers["node_availability"])
-    yield Row("node availability", node_availability(failures, hours), stored)
+    between = np.divide(_HOURS_PER_DAY, failures, out=np.full_like(failures, np.inf), where=failures > 0)
+    yield Row("node availability", availability(between, hours), stored)
 
 
 def _waits(table: list[list[Any]]) -> Iterator[Row]:

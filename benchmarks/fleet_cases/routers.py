@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aicjax.fleet.routing import (
-    PoolLoad,
+    PoolCounts,
     Requests,
     Route,
     compress_route,
@@ -50,7 +50,7 @@ def rows(answers: Mapping[str, Any], path: Path) -> Iterable[Row]:
 def _without_load(route: Route) -> jax.Array:
     """The pool of a request when nothing runs."""
     none = jnp.zeros(len(POOLS), jnp.int32)
-    idle = PoolLoad(active=none, waiting=none, slots=none + 100, replicas=none + 1)
+    idle = PoolCounts(active=none, waiting=none, slots=none + 100, replicas=none + 1)
     return pool_under_load(route, idle, jnp.ones(len(POOLS), bool), FLEET_REFERENCE)
 
 

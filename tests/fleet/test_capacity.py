@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicjax.fleet import lengths
-from aicjax.fleet.capacity import MOST_REPLICAS, Target, Verdict, least_replicas, node_availability, pool_load
+from aicjax.fleet.capacity import MOST_REPLICAS, Target, Verdict, least_replicas, pool_load
+from aicjax.fleet.failures import availability
 from aicjax.fleet.least_count import least_count
 from aicjax.fleet.presets import preset
 from aicjax.fleet.reference_queueing import reference_replicas
@@ -103,7 +104,7 @@ def test_no_request_needs_one_replica():
 
 
 def test_replicas_that_fail_are_bought_on_top():
-    service, share = pool("azure"), float(node_availability(0.0065, 48.0))
+    service, share = pool("azure"), float(availability(24.0 / 0.0065, 48.0))
     found = least(SLOTS, 300.0, service, target(0.5))
     bought = least(SLOTS, 300.0, service, target(0.5), availability=share)
     assert share == pytest.approx(0.98717, abs=1e-5)

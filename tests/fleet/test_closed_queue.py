@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicjax.fleet.closed_queue import closed_load, closed_wait_law
+from aicjax.fleet.closed_queue import closed_loop, closed_wait_law
 from aicjax.fleet.waiting import mean_wait_s, survival, wait_quantile_s
 
 WIDTH = 256
-loop = jax.jit(functools.partial(closed_load, width=WIDTH))
+loop = jax.jit(functools.partial(closed_loop, width=WIDTH))
 wait = jax.jit(functools.partial(closed_wait_law, width=WIDTH))
 
 
@@ -74,6 +74,6 @@ def test_gradients_equal_differences():
 
 
 def test_a_hundred_thousand_clients():
-    found = jax.jit(functools.partial(closed_load, width=100_000))(1e5, 100.0, 1.0, 900.0)
+    found = jax.jit(functools.partial(closed_loop, width=100_000))(1e5, 100.0, 1.0, 900.0)
     assert float(found.throughput_per_s) == pytest.approx(900.0, rel=1e-5)
     assert float(found.in_system) == pytest.approx(1e5 - 90_000.0, rel=1e-3)

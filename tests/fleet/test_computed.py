@@ -10,11 +10,10 @@ from aicjax.fleet.computed import Serving, computed_profile, weight_bytes
 from aicjax.fleet.decode_efficiency import decode_efficiency
 from aicjax.fleet.expert_times import expert_layer_s, experts_taken
 from aicjax.fleet.fleet_constants import load_fleet_constants
-from aicjax.fleet.gpu_facts import gpu, gpu_names, priced_system
+from aicjax.fleet.gpu_facts import gpu, gpu_names
 from aicjax.fleet.model_facts import facts_of_config, published_model, reference_model
 from aicjax.fleet.profile import Profile, slots
 from aicjax.fleet.rules import FLEET_REFERENCE, Rules
-from aicjax.hardware import load_system
 
 CONSTANTS = load_fleet_constants()
 LLAMA, DEEPSEEK, QWEN = "meta-llama/Meta-Llama-3.1-70B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3-235B-A22B"
@@ -143,15 +142,6 @@ def test_every_key_of_a_gpu_answers():
     assert len(gpu_names()) == 8
     with pytest.raises(InputError, match="did you mean"):
         gpu("h1000")
-
-
-def test_a_system_with_a_price_is_a_gpu():
-    profile = computed_profile(
-        priced_system(load_system("h200_sxm"), 3.5), published_model(LLAMA), Serving(tp=2), CONSTANTS
-    )
-    assert profile.price_per_hour == 7.0
-    with pytest.raises(InputError, match="price_per_hour"):
-        priced_system(load_system("h200_sxm"), -1.0)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,19 @@ from aicjax._results import InputError
 from aicjax.fleet.capacity import Target, Verdict
 from aicjax.fleet.cdf import Knots
 from aicjax.fleet.computed import Serving, computed_profile
-from aicjax.fleet.demand_response import FixedFleet, Response, demand_response, most_cut, simulated_response
+from aicjax.fleet.demand_response import FixedFleet, Response, demand_response, most_cut
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.gpu_facts import gpu
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.model_facts import published_model
+from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.pools import only_pool
 from aicjax.fleet.power import power_w
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.rules import FLEET_REFERENCE
+from aicjax.fleet.service_times import service_law
+from aicjax.fleet.statistics import after_warm_up, quantile_interval
 from aicjax.fleet.tokens_per_watt import Efficiency, at_utilization, binned_mean_osl, pool_efficiency
 
 CUTS = jnp.array([0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
@@ -85,9 +88,14 @@ def test_a_linear_law_sheds_with_more_requests_left_than_a_logistic_one():
 def test_simulation_of_the_same_law_agrees():
     few = jax.tree.map(lambda leaf: leaf[jnp.array([2, 4])], _response(preset("h100")))
     assert (np.asarray(few.load.utilization) < 0.9).all()
-    sample = simulated_response(jax.random.key(0), preset("h100"), FLEET, few, 0.99, requests=4000, seeds=4)
-    assert sample is not None
-    np.testing.assert_allclose(sample.value, few.load.ttft_s, rtol=0.1)
+    capped = [dataclasses.replace(preset("h100"), max_slots=float(cap)) for cap in few.cap]
+    services = [service_law(profile, LENGTHS, FLEET.max_tokens) for profile in capped]
+    laws = jax.tree.map(lambda *leaves: np.stack(leaves), *services)
+    servers = np.asarray(few.cap * FLEET.replicas, int)
+    sample = simulate_queues(jax.random.key(0), laws, 140.0, servers, requests=4000, seeds=4)
+    interval = quantile_interval(after_warm_up(sample.ttft_s), 0.99)
+    assert interval is not None
+    np.testing.assert_allclose(interval.value, few.load.ttft_s, rtol=0.1)
 
 
 def test_computed_profiles_shed_too():

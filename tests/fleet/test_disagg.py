@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicjax.fleet.disagg import DisaggEstimate, Limits, Load, Transfer, disagg_estimate, disagg_sweep
-from aicjax.fleet.disagg_choice import cheapest, front, most_per_gpu
+from aicjax.fleet.disagg_choice import front
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.presets import preset
@@ -119,33 +119,19 @@ def test_sweep_is_the_estimate_of_every_pair(row: int, column: int):
         np.testing.assert_allclose(ours[row, column], theirs, rtol=1e-5)
 
 
-def test_cheapest_meets_the_limits_and_nothing_cheaper_does():
-    sweep = _sweep()
-    best = cheapest(sweep)
-    assert best is not None
-    met, usd = np.asarray(sweep.met), np.asarray(sweep.usd_per_hour)
-    assert met[best]
-    assert usd[best] == usd[met].min()
-    assert cheapest(sweep, allowed_gpus=(1,)) is None
-    other = cheapest(sweep, allowed_gpus=(32, 40))
-    assert other is not None
-    assert sum(other) + 2 in (32, 40)
-
-
 def test_front_has_no_fleet_that_another_beats():
     sweep = _sweep()
     kept = front(sweep)
     met = np.asarray(sweep.met)
     usd, rate = np.asarray(sweep.usd_per_hour), np.asarray(sweep.capacity_per_s)
-    assert kept[0] == min(kept, key=lambda at: usd[at])
+    assert met[kept[0]]
+    assert usd[kept[0]] == usd[met].min()
     for at in kept:
         assert not (met & (usd < usd[at]) & (rate >= rate[at])).any()
 
 
 def test_nothing_within_the_limits_has_no_best():
     hopeless = _sweep(limits=Limits(1e-6, 1e-6))
-    assert cheapest(hopeless) is None
-    assert most_per_gpu(hopeless) is None
     assert front(hopeless) == []
 
 

@@ -3,6 +3,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -60,3 +61,11 @@ def test_break_even_is_where_owning_costs_what_renting_costs():
 
 def test_growth_compounds_each_quarter():
     np.testing.assert_allclose(rates_per_s(200.0, jnp.asarray([0.1, 0.0]), 3), [[200, 220, 242], [200] * 3], rtol=1e-6)
+
+
+def test_dollars_are_summed_in_full_precision_on_every_device():
+    needs, weights = jnp.ones((2, 6)), jnp.asarray([0.3, 0.7])
+    steps = jax.make_jaxpr(lambda needs: growth_plan(needs, weights, TERMS, layers=3))(needs).eqns
+    products = [step for step in steps if step.primitive.name == "dot_general"]
+    assert len(products) == 2
+    assert all(step.params["precision"] == (jax.lax.Precision.HIGHEST,) * 2 for step in products)

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from aicjax._results import InputError
-from aicjax.fleet.lengths import from_pairs
-from aicjax.fleet.pool_queue import QueueSample, simulate_pool, simulate_queues, unit_poisson
-from aicjax.fleet.presets import preset
-from aicjax.fleet.profile import slots
-from aicjax.fleet.service_times import ServiceLaw, moments, service_law
+from aicjax.fleet.pool_queue import QueueSample, simulate_queues, unit_poisson
+from aicjax.fleet.service_times import ServiceLaw
 
 KEY = jax.random.key(0)
 LAW = ServiceLaw(jnp.array([1.0, 3.0]), jnp.array([0.1, 0.2]), jnp.array([0.75, 0.25]))
@@ -84,16 +81,6 @@ def test_a_settled_start_needs_no_time_to_fill():
     early, late = settled[:, :300].mean(), settled[:, -300:].mean()
     assert early == pytest.approx(late, abs=0.03), "a little less: the start knows no queue"
     assert early > 0.02
-
-
-def test_a_pool_has_the_slots_and_the_service_of_its_replicas():
-    profile, lengths = preset("a100"), from_pairs(np.array([512, 4000]), np.array([64, 200]))
-    pool = simulate_pool(KEY, lengths, profile, 8192, 30.0, np.array([3]), requests=3000, seeds=3)
-    law = service_law(profile, lengths, 8192)
-    servers = 3 * int(slots(profile, 8192))
-    queue = simulate_queues(KEY, law, 30.0, np.array([servers]), requests=3000, seeds=3)
-    np.testing.assert_array_equal(pool.ttft_s, queue.ttft_s)
-    assert pool.utilization[0] == pytest.approx(30.0 * float(moments(law)[0]) / servers, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicjax.fleet.capacity import Target
-from aicjax.fleet.lengths import from_pairs
+from aicjax.fleet.lengths import from_pairs, joined
 from aicjax.fleet.pools import Compression
 from aicjax.fleet.presets import preset
 from aicjax.fleet.profile import stacked
-from aicjax.fleet.robust import joined, mixtures_within, robust_sizing
+from aicjax.fleet.robust import mixtures_within, robust_sizing
 from aicjax.fleet.sizing import Demand
 
 CHAT = from_pairs([100, 400, 800], [20, 100, 100])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from aicjax.fleet.routing import (
     LEAST_LOADED,
     Balance,
-    PoolLoad,
+    PoolCounts,
     ReplicaLoad,
     Requests,
     Route,
@@ -91,7 +91,7 @@ def test_spillover_looks_at_the_slots_in_use():
     holds = jnp.ones(3, bool)
 
     def pool(i: int, active: int, waiting: int, rules=SANE) -> int:
-        load = PoolLoad(
+        load = PoolCounts(
             active=jnp.asarray([0, active, 0]),
             waiting=jnp.asarray([0, waiting, 0]),
             slots=jnp.asarray([16, 200, 64]),
@@ -108,7 +108,9 @@ def test_spillover_looks_at_the_slots_in_use():
 
 def test_the_least_loaded_pool_is_one_that_can_serve():
     route = _entry(least_loaded_route(_requests(0)), 0)
-    load = PoolLoad(jnp.asarray([8, 0, 10]), jnp.asarray([0, 0, 2]), jnp.asarray([16, 200, 64]), jnp.asarray([1, 4, 1]))
+    load = PoolCounts(
+        jnp.asarray([8, 0, 10]), jnp.asarray([0, 0, 2]), jnp.asarray([16, 200, 64]), jnp.asarray([1, 4, 1])
+    )
     assert int(route.pool) == LEAST_LOADED
     fits = jnp.asarray([True, False, True])
     assert int(pool_under_load(route, load, fits)) == 2
