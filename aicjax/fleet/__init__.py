@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from aicjax.fleet.capacity import Verdict as Verdict
     from aicjax.fleet.capacity import least_replicas as least_replicas
     from aicjax.fleet.capacity import pool_load as pool_load
+    from aicjax.fleet.closed_queue import ClosedLoop as ClosedLoop
+    from aicjax.fleet.closed_queue import closed_loop as closed_loop
+    from aicjax.fleet.closed_queue import closed_wait_law as closed_wait_law
     from aicjax.fleet.continuous import continuous_optimum as continuous_optimum
     from aicjax.fleet.continuous import rounded as rounded
     from aicjax.fleet.erlang import erlang_c as erlang_c
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "arrivals": ("RatePattern", "gamma_gaps", "patterned_gaps", "poisson_gaps", "sine_pattern"),
     "capacity": ("PoolLoad", "Target", "Verdict", "least_replicas", "pool_load"),
+    "closed_queue": ("ClosedLoop", "closed_loop", "closed_wait_law"),
     "continuous": ("continuous_optimum", "rounded"),
     "erlang": ("erlang_c",),
     "forecast": ("GrowthPlan", "Terms", "breakeven_utilization", "growth_plan", "rates_per_s"),

@@ -13,6 +13,7 @@ from aicjax.fleet.waiting import WAIT_KNOTS, WaitLaw
 
 _NO_THINKING = 1e-30  # think time, of the mean service time, that counts as none
 _SHORTEST = 0.02  # knots of the table of waits, from this share of a departure's gap
+_LONGEST = 10.0  # ... to so many deviations beyond the mean time of the most departures
 
 
 class ClosedLoop(NamedTuple):
@@ -70,7 +71,7 @@ def closed_wait_law(
     departures = jnp.where(waits, k - servers + 1.0, 1.0)
     gap_s = mean_s / servers
     most = jnp.maximum(jnp.asarray(clients, float) - servers, 1.0)
-    knots = _SHORTEST * ((most + 10.0 * jnp.sqrt(most)) / _SHORTEST) ** jnp.linspace(0.0, 1.0, WAIT_KNOTS)
+    knots = _SHORTEST * ((most + _LONGEST * jnp.sqrt(most)) / _SHORTEST) ** jnp.linspace(0.0, 1.0, WAIT_KNOTS)
     later = jax.vmap(lambda t: jnp.sum(jnp.where(waits, share * gammaincc(departures, t), 0.0)))(knots)
     probability = jnp.sum(jnp.where(waits, share, 0.0))
     tiny = jnp.finfo(share.dtype).tiny

@@ -65,19 +65,25 @@ def trace_of(workload: WorkloadFields) -> Trace:
         InputError: No such file.
         DataError: No row of it can be read.
     """
-    return load_trace(str(workload.trace), workload.trace_format)
+    path = Path(str(workload.trace))
+    return _trace(path, workload.trace_format, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@functools.lru_cache(maxsize=2)
+def _trace(path: Path, layout: str, _changed_ns: int) -> Trace:
+    """A file as it was when it was changed last: an answer asks for its requests several times."""
+    return load_trace(path, layout)
 
 
 def load_of(request: Any) -> tuple[float, float]:
     """Rate of the arrivals [1/s] and squared coefficient of variation of their gaps; stated, or of the trace."""
     rate_per_s, cv2 = getattr(request, "rate_per_s", None), request.arrival_cv2
     if request.trace is not None and None in (rate_per_s, cv2):
-        gaps_s = trace_of(request).gaps_s()
-        mean_s = float(gaps_s.mean())
-        if mean_s <= 0:
+        trace = trace_of(request)
+        if not trace.rate_per_s > 0:
             raise InputError("trace", str(request.trace), "requests at more than one time")
-        rate_per_s = 1 / mean_s if rate_per_s is None else rate_per_s
-        cv2 = float(gaps_s.var()) / mean_s**2 if cv2 is None else cv2
+        rate_per_s = trace.rate_per_s if rate_per_s is None else rate_per_s
+        cv2 = trace.gap_cv2 if cv2 is None else cv2
     return (RATE_PER_S if rate_per_s is None else rate_per_s), (1.0 if cv2 is None else cv2)
 
 

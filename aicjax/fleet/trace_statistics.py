@@ -44,9 +44,7 @@ class TraceStatistics:
 
 def trace_statistics(trace: Trace, window_s: float = 60.0) -> TraceStatistics:
     """Load, burstiness and lengths of a trace, arrivals counted in windows of `window_s`."""
-    gaps = np.diff(trace.time_s)
     duration_s = float(trace.time_s[-1])
-    busy = duration_s > 0
     windows = int(duration_s // window_s)
     counts = np.bincount((trace.time_s // window_s).astype(np.int64))[:windows]
     names, times = np.unique(trace.model[trace.model != ""], return_counts=True)
@@ -58,8 +56,8 @@ def trace_statistics(trace: Trace, window_s: float = 60.0) -> TraceStatistics:
         requests=trace.isl.size,
         refused=trace.refused,
         duration_s=duration_s,
-        rate_per_s=gaps.size / duration_s if busy else 0.0,
-        gap_cv2=float(np.var(gaps) / np.mean(gaps) ** 2) if busy else 0.0,
+        rate_per_s=trace.rate_per_s,
+        gap_cv2=trace.gap_cv2,
         dispersion=float(np.var(counts) / np.mean(counts)) if windows > 1 and counts.any() else 0.0,
         window_s=window_s,
         isl=percentiles(trace.isl),

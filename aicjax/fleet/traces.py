@@ -82,6 +82,18 @@ class Trace:
         gaps = np.diff(self.time_s)
         return np.concatenate([[gaps.mean() if gaps.size else 0.0], gaps])
 
+    @property
+    def rate_per_s(self) -> float:
+        """Mean rate of the arrivals; 0 where all come at once."""
+        duration_s = float(self.time_s[-1])
+        return (self.time_s.size - 1) / duration_s if duration_s > 0 else 0.0
+
+    @property
+    def gap_cv2(self) -> float:
+        """Squared coefficient of variation of the gaps; 0 where all come at once."""
+        gaps = np.diff(self.time_s)
+        return float(np.var(gaps) / np.mean(gaps) ** 2) if self.rate_per_s > 0 else 0.0
+
     def lengths(self) -> Lengths:
         """The joint law of prompt and output tokens; times are left out."""
         return from_pairs(self.isl, self.osl)

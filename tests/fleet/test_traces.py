@@ -2,6 +2,7 @@
 """Trace files: every layout, renamed columns, dates; refused rows are counted and named; statistics."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicjax._results import DataError, InputError
+from aicjax.fleet.inputs import load_of
+from aicjax.fleet.requests import SizeRequest
 from aicjax.fleet.trace_statistics import trace_statistics
 from aicjax.fleet.traces import Layout, Trace, load_trace, trace_of
 
@@ -168,3 +171,14 @@ def test_one_request_is_a_trace():
     found = trace_statistics(trace)
     assert isinstance(trace, Trace) and trace.gaps_s().tolist() == [0.0]
     assert (found.requests, found.rate_per_s, found.gap_cv2, found.dispersion) == (1, 0.0, 0.0, 0.0)
+
+
+def test_a_load_is_what_the_statistics_of_its_trace_say(tmp_path: Path):
+    path = _write(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,2\n1,10,2\n4,10,2\n")
+    request = SizeRequest(trace=path)
+    stated = trace_statistics(load_trace(path))
+    assert load_of(request) == (stated.rate_per_s, stated.gap_cv2) == (0.5, 0.25)
+    rewritten = path.stat().st_mtime_ns + 1
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,2\n4,10,2\n")
+    os.utime(path, ns=(rewritten, rewritten))
+    assert load_of(request)[0] == 0.25
