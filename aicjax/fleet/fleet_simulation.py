@@ -18,6 +18,7 @@ from aicjax.fleet.fleet_state import Times, replicas_of
 from aicjax.fleet.profile import Profile, first_token_s, running_context, service_s, slots
 from aicjax.fleet.routing import LEAST_LOADED, Balance, Requests, Route, shortest_pool
 from aicjax.fleet.rules import SANE, Rules
+from aicjax.interp.counts import point_bucket
 
 START_BLOCK = 256  # requests under way are padded to a multiple, so that few shapes are compiled
 MOST_LANES = 64  # runs in one program: more gain little speed
@@ -104,8 +105,8 @@ def compare_policies(
         deployment,
         balance,
         n if queue_limit is None else queue_limit,
-        slots_width=max(int(np.max(deployment.slots())), 1),
-        width=max(int(np.sum(deployment.replicas)), 1),
+        slots_width=point_bucket(int(np.max(deployment.slots()))),
+        width=point_bucket(int(np.sum(deployment.replicas))),
         rules=rules,
     )
     policy, seed = (axis.ravel() for axis in np.indices((len(routes), seeds), np.int32))

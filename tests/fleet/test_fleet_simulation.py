@@ -74,6 +74,15 @@ def _service_s(requests: Requests, route: Route) -> jax.Array:
     return pool_times(requests, route, tokens, DEPLOYMENT).service_s
 
 
+def test_other_counts_of_replicas_compile_nothing(monkeypatch: pytest.MonkeyPatch):
+    few, _ = _runs(100.0)
+    monkeypatch.delattr("aicjax.fleet.fleet_simulation.fleet_run")  # what a compilation would need
+    more = DEPLOYMENT._replace(replicas=jnp.asarray([4, 3], jnp.int32))
+    start_key = jax.random.key(9)
+    found = compare_policies(_gaps_s(100.0), REQUESTS, ROUTES, more, DRAWS[..., :2], start_key=start_key, queue_limit=N)
+    assert found.ttft_s[0].mean() < few.ttft_s[0].mean()
+
+
 def test_slots_are_in_use_as_the_load_says_from_the_start():
     rate_per_s = 100.0
     settled, gaps_s = _runs(rate_per_s)

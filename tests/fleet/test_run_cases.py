@@ -64,7 +64,7 @@ def test_requests_that_all_arrive_at_once_are_refused(tmp_path: Path, monkeypatc
         warnings.simplefilter("error")
         traffic_of(request, deployment_of(request.fleet)[0])
     drawn = _request({"pools": POOLS}, isl=10, osl=10, arrival_cv2=1e4, requests=100)
-    monkeypatch.setattr(run_cases, "gamma_gaps", lambda key, rate, cv2, count: jnp.zeros(count))
+    monkeypatch.setattr(run_cases, "stated_gaps", lambda key, rate, cv2, count: jnp.zeros(count))
     with pytest.raises(InputError, match="`arrival_cv2` must be less, or more than 100 requests"):
         traffic_of(drawn, deployment_of(drawn.fleet)[0])
 
