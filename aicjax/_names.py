@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of allowed names in error messages, with the nearest one to what the user wrote."""
+"""Words of messages: lists of allowed names, with the nearest one to what the user wrote, and counts of things."""
 
 import difflib
 from collections.abc import Iterable
@@ -23,3 +23,13 @@ def one_of(value: object, names: Iterable[str]) -> str:
     guess = nearest(value, names)
     hint = f" (did you mean {guess}?)" if guess else ""
     return f"one of {', '.join(names)}{hint}" if names else "a known name (there is none here)"
+
+
+def counted(count: int, thing: str) -> str:
+    """A count of things.
+
+    Example:
+        >>> counted(1, "GPU"), counted(16, "GPU")
+        ('1 GPU', '16 GPUs')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from aicjax._names import one_of
 from aicjax._results import InputError
 from aicjax.cli import options
-from aicjax.cli.options import flag
+from aicjax.cli.flags import flag
 from aicjax.compat import DEFAULT_CONSTANTS
 
 RULES = ("labels", "checkpoint", "measurements")

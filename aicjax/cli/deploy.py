@@ -12,7 +12,7 @@ from typer import Argument, Context
 
 from aicjax._names import one_of
 from aicjax._results import AicjaxError, InputError
-from aicjax.cli.options import flag
+from aicjax.cli.flags import flag
 
 app = typer.Typer(no_args_is_help=True, invoke_without_command=True)
 

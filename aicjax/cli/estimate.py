@@ -8,7 +8,8 @@ from typer import Context
 from aicjax._results import InputError
 from aicjax.cli import layout_options as layout
 from aicjax.cli import options
-from aicjax.cli.options import flag, switch
+from aicjax.cli import search_options as groups
+from aicjax.cli.flags import flag, switch, takes
 
 _AFD = "Attention and feed-forward apart (afd)"
 _WORKLOAD = "Workload"
@@ -23,10 +24,11 @@ def _afd(name: str, text: str, *, default: str | bool = False, metavar: str = "N
     return flag(f"--{name}", panel=_AFD, default=default, metavar=metavar, text=text)
 
 
-def command(
-    ctx: Context,
-    model_path: options.Model = None,
-    system: options.System = None,
+class _What:
+    """Model, systems, and the point's mode and batch."""
+
+    model_path: options.Model
+    system: options.System
     mode: Annotated[
         str | None,
         flag(
@@ -35,64 +37,41 @@ def command(
             metavar="agg|disagg|afd|static|static_ctx|static_gen",
             text="Serving mode of the point.",
         ),
-    ] = None,
-    backend: Annotated[
-        str | None, flag("--backend", default="trtllm", metavar=options.BACKENDS, text="Engine.")
-    ] = None,
-    decode_system: options.DecodeSystem = None,
+    ]
+    backend: Annotated[str | None, flag("--backend", default="trtllm", metavar=options.BACKENDS, text="Engine.")]
+    decode_system: options.DecodeSystem
     batch_size: Annotated[
         str | None,
         flag("--batch-size", "--bs", panel=layout.LAYOUT, default="128", text="Requests in flight of one rank."),
-    ] = None,
+    ]
     ctx_tokens: Annotated[
         str | None,
         flag("--ctx-tokens", panel=layout.LAYOUT, default="isl", text="Prompt tokens of a mixed step (agg)."),
-    ] = None,
-    tp_size: layout.TpSize = None,
-    pp_size: Annotated[
-        str | None, flag("--pp-size", "--pp", panel=layout.LAYOUT, default="1", text="Pipeline stages.")
-    ] = None,
-    attention_dp_size: layout.AttentionDpSize = None,
-    moe_tp_size: layout.MoeTpSize = None,
-    moe_ep_size: layout.MoeEpSize = None,
+    ]
+
+
+class _Stride:
+    """Steps of a static run."""
+
     stride: Annotated[
         str | None,
         flag("--stride", panel=layout.LAYOUT, default="32", text="Decode steps priced by one evaluation (static)."),
-    ] = None,
-    prefill_tp_size: layout.PrefillTpSize = None,
-    prefill_pp_size: Annotated[str | None, layout.role("prefill", "pp-size", "pp", "pipeline stages")] = None,
-    prefill_attention_dp_size: layout.PrefillAttentionDpSize = None,
-    prefill_moe_tp_size: layout.PrefillMoeTpSize = None,
-    prefill_moe_ep_size: layout.PrefillMoeEpSize = None,
-    prefill_batch_size: Annotated[str | None, layout.role("prefill", "batch-size", "bs", "requests of a batch")] = None,
-    prefill_num_workers: layout.PrefillNumWorkers = None,
-    prefill_free_gpu_memory_fraction: Annotated[
-        str | None, layout.role("prefill", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
-    ] = None,
-    prefill_max_seq_len: Annotated[str | None, layout.role("prefill", "max-seq-len", None, "longest sequence")] = None,
-    decode_tp_size: layout.DecodeTpSize = None,
-    decode_pp_size: Annotated[str | None, layout.role("decode", "pp-size", "pp", "pipeline stages")] = None,
-    decode_attention_dp_size: layout.DecodeAttentionDpSize = None,
-    decode_moe_tp_size: layout.DecodeMoeTpSize = None,
-    decode_moe_ep_size: layout.DecodeMoeEpSize = None,
-    decode_batch_size: Annotated[str | None, layout.role("decode", "batch-size", "bs", "requests of a batch")] = None,
-    decode_num_workers: layout.DecodeNumWorkers = None,
-    decode_free_gpu_memory_fraction: Annotated[
-        str | None, layout.role("decode", "free-gpu-memory-fraction", None, "share of memory for the KV cache")
-    ] = None,
-    decode_max_seq_len: Annotated[str | None, layout.role("decode", "max-seq-len", None, "longest sequence")] = None,
-    n_a_nodes: Annotated[str | None, _afd("n-a-nodes", "Nodes of attention workers.")] = None,
-    n_f_nodes: Annotated[str | None, _afd("n-f-nodes", "Nodes of the feed-forward pool.")] = None,
-    a_tp_size: Annotated[
-        str | None, _afd("a-tp-size", "Tensor parallel GPUs of an attention worker.", default="1")
-    ] = None,
+    ]
+
+
+class _Afd:
+    """Pools of attention and of feed-forward workers."""
+
+    n_a_nodes: Annotated[str | None, _afd("n-a-nodes", "Nodes of attention workers.")]
+    n_f_nodes: Annotated[str | None, _afd("n-f-nodes", "Nodes of the feed-forward pool.")]
+    a_tp_size: Annotated[str | None, _afd("a-tp-size", "Tensor parallel GPUs of an attention worker.", default="1")]
     a_batch_size: Annotated[
         str | None, _afd("a-batch-size", "Requests in flight of an attention worker.", default="128")
-    ] = None,
+    ]
     f_moe_ep_size: Annotated[
         str | None, _afd("f-moe-ep-size", "Expert parallel GPUs of the feed-forward pool.", default="1")
-    ] = None,
-    num_microbatches: Annotated[str | None, _afd("num-microbatches", "Microbatches of a batch.", default="3")] = None,
+    ]
+    num_microbatches: Annotated[str | None, _afd("num-microbatches", "Microbatches of a batch.", default="3")]
     pipeline_model: Annotated[
         str | None,
         _afd(
@@ -101,14 +80,14 @@ def command(
             default="optimistic",
             metavar="optimistic|conservative|serial",
         ),
-    ] = None,
+    ]
     comm_overhead_factor: Annotated[
         str | None, _afd("comm-overhead-factor", "Factor on the transfers between the pools.", default="1")
-    ] = None,
+    ]
     afd_phase: Annotated[
         str | None,
         _afd("afd-phase", "Phases that run that way.", default="decode", metavar="prefill|decode|both"),
-    ] = None,
+    ]
     afd_combined_with_pd: Annotated[
         bool | None,
         flag(
@@ -117,26 +96,26 @@ def command(
             default="on",
             text="Whether an ordinary worker runs the other phase: its batch and layout are the shared ones.",
         ),
-    ] = None,
+    ]
     boundary_on_ffn: Annotated[
         bool,
         switch(
             "--boundary-on-ffn", panel=_AFD, text="Run norms between the sides and the logits on the feed-forward pool."
         ),
-    ] = False,
-    isl: Annotated[str | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")] = None,
-    osl: Annotated[str | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")] = None,
-    prefix: options.Prefix = None,
-    image_height: options.ImageHeight = None,
-    image_width: options.ImageWidth = None,
-    num_images_per_request: options.NumImages = None,
-    disable_encoder_dp: options.DisableEncoderDp = False,
-    enable_epd: options.EnableEpd = False,
-    encoder_tp: Annotated[str | None, _encoder("tp", "GPUs of an encode worker.", default=False)] = None,
-    encoder_batch_size: Annotated[
-        str | None, _encoder("batch-size", "Requests that an encode worker takes together.")
-    ] = None,
-    encoder_num_workers: Annotated[str | None, _encoder("num-workers", "Encode workers.")] = None,
+    ]
+
+
+class _Encoders:
+    """Workers that run the vision encoder alone."""
+
+    encoder_tp: Annotated[str | None, _encoder("tp", "GPUs of an encode worker.", default=False)]
+    encoder_batch_size: Annotated[str | None, _encoder("batch-size", "Requests that an encode worker takes together.")]
+    encoder_num_workers: Annotated[str | None, _encoder("num-workers", "Encode workers.")]
+
+
+class _Load:
+    """How requests arrive."""
+
     load: Annotated[
         str | None,
         flag(
@@ -147,11 +126,11 @@ def command(
             text="Requests in flight: a number without end, a run that sends all of them at once at first, or as many "
             "as a rate makes (agg).",
         ),
-    ] = None,
+    ]
     request_rate: Annotated[
         str | None,
         flag("--request-rate", panel=_WORKLOAD, metavar="REQ/S", text="Requests that arrive per second (--load open)."),
-    ] = None,
+    ]
     arrivals: Annotated[
         str | None,
         flag(
@@ -161,26 +140,16 @@ def command(
             metavar="poisson|even",
             text="Whether they arrive at random or evenly spaced (--load open).",
         ),
-    ] = None,
-    waves: options.Waves = None,
-    length_low: options.LengthLow = None,
-    nextn: options.Nextn = None,
-    nextn_accepted: options.NextnAccepted = None,
-    backend_version: options.Version = None,
-    database_mode: options.Mode = None,
-    transfer_policy: options.TransferPolicy = None,
-    constants: options.ConstantsName = None,
-    compat: options.Compat = None,
-    family: options.Family = None,
-    gemm_quant_mode: options.GemmQuant = None,
-    moe_quant_mode: options.MoeQuant = None,
-    kvcache_quant_mode: options.KvCacheQuant = None,
-    fmha_quant_mode: options.FmhaQuant = None,
-    comm_quant_mode: options.CommQuant = None,
-    free_gpu_memory_fraction: options.MemoryFraction = None,
-    max_seq_len: options.MaxSeqLen = None,
-    attention_backend: options.AttentionBackend = None,
-    kv_transfer_gb_per_s: options.KvTransfer = None,
+    ]
+    waves: options.Waves
+    length_low: options.LengthLow
+
+
+class _Point:
+    """Lengths of a point, and what to print about it."""
+
+    isl: Annotated[str | None, flag("--isl", panel=_WORKLOAD, default="1024", text="Prompt tokens.")]
+    osl: Annotated[str | None, flag("--osl", panel=_WORKLOAD, default="1024", text="Output tokens.")]
     detail: Annotated[
         str | None,
         flag(
@@ -190,18 +159,34 @@ def command(
             metavar="SECTIONS",
             text="What to print below the summary: memory, time, source or all, with commas between.",
         ),
-    ] = None,
-    explain: options.Explain = False,
-    no_interval: options.NoInterval = False,
-    json: options.Json = False,
-    no_color: options.NoColor = False,
-) -> None:
+    ]
+
+
+@takes(
+    _What,
+    layout.Worker,
+    _Stride,
+    layout.Prefill,
+    layout.Decode,
+    _Afd,
+    groups.Lengths,
+    groups.Images,
+    _Encoders,
+    _Load,
+    groups.Speculation,
+    groups.Data,
+    groups.Memory,
+    _Point,
+    groups.Output,
+    without=("moe_backend", "top_n", "save_dir", "deployment_target", "quiet"),
+)
+def command(ctx: Context) -> None:
     """Predict one configuration: latencies, throughput, memory and where each number comes from."""
     given = options.given(ctx)
     sections = _sections(given.pop("detail", "memory"))
     output = {name: given.pop(flag, False) for name, flag in _OUTPUT.items()}
     output["interval"] = not given.pop("no_interval", False)
-    if afd_combined_with_pd is False:
+    if ctx.params["afd_combined_with_pd"] is False:
         given["afd_combined_with_pd"] = False
     if given.pop("boundary_on_ffn", False):
         given["afd_boundary_on_attn"] = False

@@ -10,24 +10,26 @@ from typer import Context
 
 from aicjax._results import InputError
 from aicjax.cli import options
-from aicjax.cli.options import flag, switch
+from aicjax.cli import search_options as groups
+from aicjax.cli.flags import flag, switch, takes
 from aicjax.cli.output import Output
 
 
+class _Searches:
+    """What all searches share."""
+
+    attention_backend: options.AttentionBackend
+    inclusive_tpot: Annotated[
+        bool, switch("--inclusive-tpot", panel="Output", text="Report TPOT with the first token counted in.")
+    ]
+
+
+@takes(_Searches, groups.Output, without=("explain", "no_interval", "deployment_target"))
 def command(
     ctx: Context,
     yaml_path: Annotated[
         Path | None, flag("--yaml-path", metavar="FILE", text="YAML file: names of experiments and what each searches.")
     ] = None,
-    attention_backend: options.AttentionBackend = None,
-    inclusive_tpot: Annotated[
-        bool, switch("--inclusive-tpot", panel="Output", text="Report TPOT with the first token counted in.")
-    ] = False,
-    top_n: options.TopN = None,
-    save_dir: options.SaveDir = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    no_color: options.NoColor = False,
 ) -> None:
     """Run the experiments of a file and compare them: several models, systems, engines or workloads in one table.
 

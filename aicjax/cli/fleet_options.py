@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from typer import Context
 
-from aicjax.cli.options import flag, switch
+from aicjax.cli import options
+from aicjax.cli.flags import flag, switch
 
 _WORKLOAD = "Workload"
 _LIMITS = "Limits"
@@ -53,98 +54,6 @@ def _replica(*names: str, default: str, text: str) -> Any:
     return flag(*names, panel=_POOLS, default=default, metavar=_REPLICA, text=f"{text}: {_FIELDS}.")
 
 
-Workload = Annotated[
-    str | None,
-    flag(
-        "--workload",
-        "--cdf",
-        panel=_WORKLOAD,
-        metavar="NAME|FILE",
-        text="Distribution of lengths: azure, lmsys, agent_heavy ..., or a JSON file of tokens and cumulative shares.",
-    ),
-]
-Trace = Annotated[
-    str | None, flag("--trace", panel=_WORKLOAD, metavar="FILE", text="Requests with their times and lengths.")
-]
-TraceFormat = Annotated[
-    str | None,
-    flag("--trace-format", panel=_WORKLOAD, default="by its content", metavar="NAME", text="How to read the trace."),
-]
-Isl = Annotated[str | None, flag("--isl", panel=_WORKLOAD, text="Prompt tokens, where all requests are alike.")]
-Osl = Annotated[str | None, flag("--osl", panel=_WORKLOAD, text="Output tokens, where all requests are alike.")]
-InputShare = Annotated[
-    str | None,
-    flag(
-        "--input-share",
-        panel=_WORKLOAD,
-        default="as the data",
-        metavar="SHARE",
-        text="Share of the prompt in the total tokens of a distribution.",
-    ),
-]
-RatePerS = Annotated[
-    str | None, flag("--rate", "--lam", panel=_WORKLOAD, default="200", metavar="REQ/S", text="Requests per second.")
-]
-ArrivalCv2 = Annotated[
-    str | None,
-    flag(
-        "--arrival-cv2",
-        panel=_WORKLOAD,
-        default="1",
-        metavar="CV2",
-        text="Squared coefficient of variation of the times between arrivals: 1 is Poisson, above is bursty.",
-    ),
-]
-TtftMs = Annotated[
-    str | None,
-    flag("--ttft", "--slo", "--slo-ttft", panel=_LIMITS, default="500", metavar="MS", text="Limit on TTFT."),
-]
-Percentile = Annotated[
-    str | None,
-    flag("--percentile", panel=_LIMITS, default="99", metavar="PERCENT", text="Requests that must be within it."),
-]
-Replica = Annotated[
-    str | None, _replica("--replica", "--gpu-short", "--gpu", default="a100", text="What the (short) pool consists of")
-]
-ReplicaLong = Annotated[
-    str | None, _replica("--replica-long", "--gpu-long", default="--replica", text="What the long pool consists of")
-]
-Thresholds = Annotated[
-    str | None,
-    flag(
-        "--threshold",
-        "--b-short",
-        panel=_POOLS,
-        default="one pool",
-        metavar="TOKENS,...",
-        text="Total tokens at which pools part, ascending.",
-    ),
-]
-MaxTokens = Annotated[
-    str | None,
-    flag(
-        "--max-tokens",
-        "--long-max-ctx",
-        "--max-ctx",
-        panel=_POOLS,
-        default="65536",
-        text="Most tokens (prompt and output) of a request.",
-    ),
-]
-GammaMax = Annotated[
-    str | None,
-    flag(
-        "--gamma-max",
-        panel=_SIZING,
-        default="2",
-        metavar="FACTOR",
-        text="Requests of up to so many times the threshold may be compressed to it (two pools).",
-    ),
-]
-Compressible = Annotated[
-    str | None,
-    flag("--compressible", panel=_SIZING, default="0.75", metavar="SHARE", text="Share of them that can be."),
-]
 Availability = Annotated[
     str | None,
     flag("--availability", panel=_SIZING, default="1", metavar="SHARE", text="Share of the time a replica is up."),
@@ -153,38 +62,178 @@ MaxUtilization = Annotated[
     str | None,
     flag("--max-utilization", panel=_SIZING, default="0.85", metavar="SHARE", text="Most of the capacity to use."),
 ]
-SpareReplicas = Annotated[
-    str | None,
-    flag("--spare-replicas", panel=_SIZING, default="0", text="Replicas of each pool that may fail at once."),
-]
-Requests = Annotated[
-    str | None,
-    flag(
-        "--requests",
-        "--n-req",
-        "--n-sim-req",
-        panel=_SIMULATION,
-        default="enough for the warm-up",
-        text="Requests of a run.",
-    ),
-]
-Seeds = Annotated[
-    str | None, flag("--seeds", panel=_SIMULATION, default="8", text="Independent runs, for the intervals.")
-]
-Seed = Annotated[str | None, flag("--seed", panel=_SIMULATION, default="0", text="Random seed.")]
-Compat = Annotated[
-    str | None,
-    flag(
-        "--compat",
-        panel=_OUTPUT,
-        default="default",
-        metavar="default|fleet-reference",
-        text="fleet-reference follows vllm-sr-sim, numbers and JSON, also where it contradicts queueing theory.",
-    ),
-]
-Out = Annotated[Path | None, flag("--out", panel=_OUTPUT, metavar="FILE", text="Write the JSON of the answer there.")]
-Plot = Annotated[
-    Path | None,
-    flag("--plot", panel=_OUTPUT, metavar="FILE", text="Write a plot as an HTML page; needs plotly (extra report)."),
-]
-Quiet = Annotated[bool, switch("--quiet", panel=_OUTPUT, text="Print one line: the answer.")]
+
+
+class Workload:
+    """What a request is."""
+
+    workload: Annotated[
+        str | None,
+        flag(
+            "--workload",
+            "--cdf",
+            panel=_WORKLOAD,
+            metavar="NAME|FILE",
+            text="Distribution of lengths: azure, lmsys, agent_heavy ..., "
+            "or a JSON file of tokens and cumulative shares.",
+        ),
+    ]
+    trace: Annotated[
+        str | None, flag("--trace", panel=_WORKLOAD, metavar="FILE", text="Requests with their times and lengths.")
+    ]
+    trace_format: Annotated[
+        str | None,
+        flag(
+            "--trace-format", panel=_WORKLOAD, default="by its content", metavar="NAME", text="How to read the trace."
+        ),
+    ]
+    isl: Annotated[str | None, flag("--isl", panel=_WORKLOAD, text="Prompt tokens, where all requests are alike.")]
+    osl: Annotated[str | None, flag("--osl", panel=_WORKLOAD, text="Output tokens, where all requests are alike.")]
+    input_share: Annotated[
+        str | None,
+        flag(
+            "--input-share",
+            panel=_WORKLOAD,
+            default="as the data",
+            metavar="SHARE",
+            text="Share of the prompt in the total tokens of a distribution.",
+        ),
+    ]
+
+
+class Load:
+    """How requests arrive."""
+
+    rate_per_s: Annotated[
+        str | None,
+        flag("--rate", "--lam", panel=_WORKLOAD, default="200", metavar="REQ/S", text="Requests per second."),
+    ]
+    arrival_cv2: Annotated[
+        str | None,
+        flag(
+            "--arrival-cv2",
+            panel=_WORKLOAD,
+            default="1",
+            metavar="CV2",
+            text="Squared coefficient of variation of the times between arrivals: 1 is Poisson, above is bursty.",
+        ),
+    ]
+
+
+class Limits:
+    """The limit on time to first token."""
+
+    ttft_ms: Annotated[
+        str | None,
+        flag("--ttft", "--slo", "--slo-ttft", panel=_LIMITS, default="500", metavar="MS", text="Limit on TTFT."),
+    ]
+    percentile: Annotated[
+        str | None,
+        flag("--percentile", panel=_LIMITS, default="99", metavar="PERCENT", text="Requests that must be within it."),
+    ]
+
+
+class Pools:
+    """What pools consist of, and where they part."""
+
+    replica: Annotated[
+        str | None,
+        _replica("--replica", "--gpu-short", "--gpu", default="a100", text="What the (short) pool consists of"),
+    ]
+    replica_long: Annotated[
+        str | None, _replica("--replica-long", "--gpu-long", default="--replica", text="What the long pool consists of")
+    ]
+    thresholds: Annotated[
+        str | None,
+        flag(
+            "--threshold",
+            "--b-short",
+            panel=_POOLS,
+            default="one pool",
+            metavar="TOKENS,...",
+            text="Total tokens at which pools part, ascending.",
+        ),
+    ]
+    max_tokens: Annotated[
+        str | None,
+        flag(
+            "--max-tokens",
+            "--long-max-ctx",
+            "--max-ctx",
+            panel=_POOLS,
+            default="65536",
+            text="Most tokens (prompt and output) of a request.",
+        ),
+    ]
+
+
+class Sizing:
+    """What a size must allow for."""
+
+    gamma_max: Annotated[
+        str | None,
+        flag(
+            "--gamma-max",
+            panel=_SIZING,
+            default="2",
+            metavar="FACTOR",
+            text="Requests of up to so many times the threshold may be compressed to it (two pools).",
+        ),
+    ]
+    compressible: Annotated[
+        str | None,
+        flag("--compressible", panel=_SIZING, default="0.75", metavar="SHARE", text="Share of them that can be."),
+    ]
+    availability: Availability
+    max_utilization: MaxUtilization
+    spare_replicas: Annotated[
+        str | None,
+        flag("--spare-replicas", panel=_SIZING, default="0", text="Replicas of each pool that may fail at once."),
+    ]
+
+
+class Simulation:
+    """Runs of the simulation."""
+
+    requests: Annotated[
+        str | None,
+        flag(
+            "--requests",
+            "--n-req",
+            "--n-sim-req",
+            panel=_SIMULATION,
+            default="enough for the warm-up",
+            text="Requests of a run.",
+        ),
+    ]
+    seeds: Annotated[
+        str | None, flag("--seeds", panel=_SIMULATION, default="8", text="Independent runs, for the intervals.")
+    ]
+    seed: Annotated[str | None, flag("--seed", panel=_SIMULATION, default="0", text="Random seed.")]
+
+
+class Output:
+    """Rules of the answer, and how it is shown."""
+
+    compat: Annotated[
+        str | None,
+        flag(
+            "--compat",
+            panel=_OUTPUT,
+            default="default",
+            metavar="default|fleet-reference",
+            text="fleet-reference follows vllm-sr-sim, numbers and JSON, also where it contradicts queueing theory.",
+        ),
+    ]
+    out: Annotated[
+        Path | None, flag("--out", panel=_OUTPUT, metavar="FILE", text="Write the JSON of the answer there.")
+    ]
+    plot: Annotated[
+        Path | None,
+        flag(
+            "--plot", panel=_OUTPUT, metavar="FILE", text="Write a plot as an HTML page; needs plotly (extra report)."
+        ),
+    ]
+    json: options.Json
+    quiet: Annotated[bool, switch("--quiet", panel=_OUTPUT, text="Print one line: the answer.")]
+    no_color: options.NoColor

@@ -6,12 +6,12 @@ from typing import Annotated
 from typer import Context
 
 from aicjax.cli import fleet_options as fleet
-from aicjax.cli import options
+from aicjax.cli.flags import flag, takes
 from aicjax.cli.fleet_output import FleetOutput, present
-from aicjax.cli.options import flag
 
 _POOLS = "Replicas and pools"
 _LIMITS = "Limits"
+_UNSET = {"mean_isl": ("0",), "mean_osl": ("0",)}  # values that state nothing, in command lines of vllm-sr-sim
 
 MaxTokens = Annotated[
     str | None,
@@ -21,43 +21,39 @@ MaxTokens = Annotated[
 ]
 
 
-def disagg(
-    ctx: Context,
-    workload: fleet.Workload = None,
-    isl: fleet.Isl = None,
-    osl: fleet.Osl = None,
-    input_share: fleet.InputShare = None,
+class _Means:
+    """Mean lengths in place of those of the workload."""
+
     mean_isl: Annotated[
         str | None,
         flag("--mean-isl", panel="Workload", default="of the workload", text="Mean prompt tokens, in its place."),
-    ] = None,
+    ]
     mean_osl: Annotated[
         str | None,
         flag("--mean-osl", panel="Workload", default="of the workload", text="Mean output tokens, in its place."),
-    ] = None,
-    rate_per_s: fleet.RatePerS = None,
-    ttft_ms: fleet.TtftMs = None,
+    ]
+
+
+class _Roles:
+    """Replicas of both roles, and what passes between them."""
+
     tpot_ms: Annotated[
         str | None,
         flag("--tpot", "--slo-tpot", panel=_LIMITS, default="100", metavar="MS", text="Limit on TPOT."),
-    ] = None,
+    ]
     prefill: Annotated[
         str | None,
         flag(
             "--prefill", "--gpu-prefill", panel=_POOLS, default="h100", metavar="NAME|FIELDS", text="Prefill replica."
         ),
-    ] = None,
+    ]
     decode: Annotated[
         str | None,
         flag("--decode", "--gpu-decode", panel=_POOLS, default="a100", metavar="NAME|FIELDS", text="Decode replica."),
-    ] = None,
-    max_tokens: MaxTokens = None,
-    max_prefill: Annotated[
-        str | None, flag("--max-prefill", panel=_POOLS, default="32", text="Most prefill replicas.")
-    ] = None,
-    max_decode: Annotated[
-        str | None, flag("--max-decode", panel=_POOLS, default="64", text="Most decode replicas.")
-    ] = None,
+    ]
+    max_tokens: MaxTokens
+    max_prefill: Annotated[str | None, flag("--max-prefill", panel=_POOLS, default="32", text="Most prefill replicas.")]
+    max_decode: Annotated[str | None, flag("--max-decode", panel=_POOLS, default="64", text="Most decode replicas.")]
     kv_transfer_gb_per_s: Annotated[
         str | None,
         flag(
@@ -67,18 +63,23 @@ def disagg(
             metavar="GB/S",
             text="Bandwidth at which a decode replica gets the KV cache of a prompt.",
         ),
-    ] = None,
+    ]
     kv_bytes_per_token: Annotated[
         str | None,
         flag("--kv-bytes-per-token", panel=_POOLS, metavar="BYTES", text="What a prompt token keeps there."),
-    ] = None,
-    compat: fleet.Compat = None,
-    out: fleet.Out = None,
-    plot: fleet.Plot = None,
-    json: options.Json = False,
-    quiet: fleet.Quiet = False,
-    no_color: options.NoColor = False,
-) -> None:
+    ]
+
+
+@takes(
+    fleet.Workload,
+    _Means,
+    fleet.Load,
+    fleet.Limits,
+    _Roles,
+    fleet.Output,
+    without=("trace", "trace_format", "arrival_cv2", "percentile"),
+)
+def disagg(ctx: Context) -> None:
     """Find the cheapest counts of prefill and decode replicas that serve a rate within both limits.
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data.
@@ -94,19 +95,9 @@ def disagg(
     present(request, answer, output)
 
 
-_UNSET = {"mean_isl": ("0",), "mean_osl": ("0",)}  # values that state nothing, in command lines of vllm-sr-sim
+class _Power:
+    """Replicas, and where their power is asked."""
 
-
-def power(
-    ctx: Context,
-    workload: fleet.Workload = None,
-    isl: fleet.Isl = None,
-    osl: fleet.Osl = None,
-    input_share: fleet.InputShare = None,
-    rate_per_s: fleet.RatePerS = None,
-    arrival_cv2: fleet.ArrivalCv2 = None,
-    ttft_ms: fleet.TtftMs = None,
-    percentile: fleet.Percentile = None,
     compare: Annotated[
         str | None,
         flag(
@@ -118,11 +109,11 @@ def power(
             metavar="NAME,...",
             text="Kinds of replica; the first one is that of --replicas.",
         ),
-    ] = None,
+    ]
     replicas: Annotated[
         str | None,
         flag("--replicas", "--n-gpus", panel=_POOLS, text="Size of a fleet whose power is cut (demand response)."),
-    ] = None,
+    ]
     flex_percents: Annotated[
         str | None,
         flag(
@@ -133,7 +124,7 @@ def power(
             metavar="PERCENT,...",
             text="Cuts of the nominal power (with --replicas).",
         ),
-    ] = None,
+    ]
     utilizations: Annotated[
         str | None,
         flag(
@@ -143,7 +134,7 @@ def power(
             metavar="SHARE,...",
             text="Further utilisations at which tokens per watt are given.",
         ),
-    ] = None,
+    ]
     threshold: Annotated[
         str | None,
         flag(
@@ -154,18 +145,15 @@ def power(
             metavar="TOKENS",
             text="Total tokens at which two pools part: the first and the last of --compare.",
         ),
-    ] = None,
-    gpu_short: Annotated[str | None, flag("--gpu-short", panel=_POOLS, text="The first of --compare.")] = None,
-    gpu_long: Annotated[str | None, flag("--gpu-long", panel=_POOLS, text="The last of --compare.")] = None,
-    max_tokens: MaxTokens = None,
-    max_utilization: fleet.MaxUtilization = None,
-    compat: fleet.Compat = None,
-    out: fleet.Out = None,
-    plot: fleet.Plot = None,
-    json: options.Json = False,
-    quiet: fleet.Quiet = False,
-    no_color: options.NoColor = False,
-) -> None:
+    ]
+    gpu_short: Annotated[str | None, flag("--gpu-short", panel=_POOLS, text="The first of --compare.")]
+    gpu_long: Annotated[str | None, flag("--gpu-long", panel=_POOLS, text="The last of --compare.")]
+    max_tokens: MaxTokens
+    max_utilization: fleet.MaxUtilization
+
+
+@takes(fleet.Workload, fleet.Load, fleet.Limits, _Power, fleet.Output, without=("trace", "trace_format"))
+def power(ctx: Context) -> None:
     """Tokens per watt of kinds of replica, or what power a fleet can shed within its limit.
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limit, 4 no measured data.

@@ -8,8 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from aicjax._results import InputError
-from aicjax.cli import options
-from aicjax.cli.options import flag
+from aicjax.cli.flags import flag, switch
 
 _NEEDED = ("fastapi", "uvicorn", "multipart")
 
@@ -39,7 +38,7 @@ def serve(
     log_level: Annotated[
         str, Option("--log-level", metavar="critical|error|warning|info|debug", help="What is logged.")
     ] = "info",
-    quiet: Annotated[bool, options.switch("--quiet", text="Log errors alone.")] = False,
+    quiet: Annotated[bool, switch("--quiet", text="Log errors alone.")] = False,
 ) -> None:
     """Serve answers about fleets over HTTP, on this machine alone unless told otherwise; there are no passwords.
 

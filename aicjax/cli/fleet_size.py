@@ -6,46 +6,21 @@ from typing import Annotated
 from typer import Context
 
 from aicjax.cli import fleet_options as fleet
-from aicjax.cli import options
+from aicjax.cli.flags import flag, takes
 from aicjax.cli.fleet_output import FleetOutput, present
-from aicjax.cli.options import flag
 
 
-def size(
-    ctx: Context,
-    workload: fleet.Workload = None,
-    trace: fleet.Trace = None,
-    trace_format: fleet.TraceFormat = None,
-    isl: fleet.Isl = None,
-    osl: fleet.Osl = None,
-    input_share: fleet.InputShare = None,
-    rate_per_s: fleet.RatePerS = None,
-    arrival_cv2: fleet.ArrivalCv2 = None,
-    ttft_ms: fleet.TtftMs = None,
-    percentile: fleet.Percentile = None,
-    replica: fleet.Replica = None,
-    replica_long: fleet.ReplicaLong = None,
-    thresholds: fleet.Thresholds = None,
-    max_tokens: fleet.MaxTokens = None,
-    gamma_max: fleet.GammaMax = None,
-    compressible: fleet.Compressible = None,
-    availability: fleet.Availability = None,
-    max_utilization: fleet.MaxUtilization = None,
-    spare_replicas: fleet.SpareReplicas = None,
+class _Check:
+    """The check by simulation."""
+
     verify_top: Annotated[
         str | None,
         flag("--verify-top", panel="Simulation", default="3", text="Cheapest fleets to simulate; 0 for none."),
-    ] = None,
-    requests: fleet.Requests = None,
-    seeds: fleet.Seeds = None,
-    seed: fleet.Seed = None,
-    compat: fleet.Compat = None,
-    out: fleet.Out = None,
-    plot: fleet.Plot = None,
-    json: options.Json = False,
-    quiet: fleet.Quiet = False,
-    no_color: options.NoColor = False,
-) -> None:
+    ]
+
+
+@takes(fleet.Workload, fleet.Load, fleet.Limits, fleet.Pools, fleet.Sizing, _Check, fleet.Simulation, fleet.Output)
+def size(ctx: Context) -> None:
     """Find the cheapest fleet that serves a rate within a limit on TTFT, and check it by simulation.
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limit, 4 no measured data.
@@ -63,20 +38,9 @@ def size(
     present(request, answer, output)
 
 
-def pareto(
-    ctx: Context,
-    workload: fleet.Workload = None,
-    trace: fleet.Trace = None,
-    trace_format: fleet.TraceFormat = None,
-    isl: fleet.Isl = None,
-    osl: fleet.Osl = None,
-    input_share: fleet.InputShare = None,
-    rate_per_s: fleet.RatePerS = None,
-    arrival_cv2: fleet.ArrivalCv2 = None,
-    ttft_ms: fleet.TtftMs = None,
-    percentile: fleet.Percentile = None,
-    replica: fleet.Replica = None,
-    replica_long: fleet.ReplicaLong = None,
+class _Pareto:
+    """What differs where thresholds are weighed."""
+
     thresholds: Annotated[
         str | None,
         flag(
@@ -86,8 +50,7 @@ def pareto(
             metavar="TOKENS,...",
             text="Total tokens at which two pools may part.",
         ),
-    ] = None,
-    max_tokens: fleet.MaxTokens = None,
+    ]
     gamma_max: Annotated[
         str | None,
         flag(
@@ -97,18 +60,11 @@ def pareto(
             metavar="FACTOR",
             text="Requests of up to so many times the threshold may be compressed to it.",
         ),
-    ] = None,
-    compressible: fleet.Compressible = None,
-    availability: fleet.Availability = None,
-    max_utilization: fleet.MaxUtilization = None,
-    spare_replicas: fleet.SpareReplicas = None,
-    compat: fleet.Compat = None,
-    out: fleet.Out = None,
-    plot: fleet.Plot = None,
-    json: options.Json = False,
-    quiet: fleet.Quiet = False,
-    no_color: options.NoColor = False,
-) -> None:
+    ]
+
+
+@takes(fleet.Workload, fleet.Load, fleet.Limits, fleet.Pools, fleet.Sizing, _Pareto, fleet.Output)
+def pareto(ctx: Context) -> None:
     """Weigh cost against latency over the thresholds between two pools.
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limit, 4 no measured data.
@@ -124,14 +80,9 @@ def pareto(
     present(request, answer, output)
 
 
-def whatif(
-    ctx: Context,
-    workload: fleet.Workload = None,
-    trace: fleet.Trace = None,
-    trace_format: fleet.TraceFormat = None,
-    isl: fleet.Isl = None,
-    osl: fleet.Osl = None,
-    input_share: fleet.InputShare = None,
+class _Rates:
+    """The rates to size for."""
+
     rates_per_s: Annotated[
         str | None,
         flag(
@@ -142,10 +93,12 @@ def whatif(
             metavar="REQ/S,...",
             text="Rates to size for.",
         ),
-    ] = None,
-    arrival_cv2: fleet.ArrivalCv2 = None,
-    ttft_ms: fleet.TtftMs = None,
-    percentile: fleet.Percentile = None,
+    ]
+
+
+class _Kinds:
+    """The kinds of replica to size with."""
+
     compare: Annotated[
         str | None,
         flag(
@@ -155,23 +108,21 @@ def whatif(
             metavar="NAME,...",
             text="Kinds of replica to compare, each in all pools.",
         ),
-    ] = None,
-    replica: fleet.Replica = None,
-    replica_long: fleet.ReplicaLong = None,
-    thresholds: fleet.Thresholds = None,
-    max_tokens: fleet.MaxTokens = None,
-    gamma_max: fleet.GammaMax = None,
-    compressible: fleet.Compressible = None,
-    availability: fleet.Availability = None,
-    max_utilization: fleet.MaxUtilization = None,
-    spare_replicas: fleet.SpareReplicas = None,
-    compat: fleet.Compat = None,
-    out: fleet.Out = None,
-    plot: fleet.Plot = None,
-    json: options.Json = False,
-    quiet: fleet.Quiet = False,
-    no_color: options.NoColor = False,
-) -> None:
+    ]
+
+
+@takes(
+    fleet.Workload,
+    _Rates,
+    fleet.Load,
+    fleet.Limits,
+    _Kinds,
+    fleet.Pools,
+    fleet.Sizing,
+    fleet.Output,
+    without=("rate_per_s",),
+)
+def whatif(ctx: Context) -> None:
     """Size a fleet for several rates, or compare kinds of replica.
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limit at some rate, 4 no measured data.

@@ -12,17 +12,31 @@ from aicjax._names import one_of
 from aicjax._results import InputError
 from aicjax.cli import layout_options as layout
 from aicjax.cli import options
-from aicjax.cli.options import flag
+from aicjax.cli.flags import flag, takes
 from aicjax.compat import DEFAULT_CONSTANTS
 
 app = typer.Typer(help="Measured servers: read benchmark results, compare them with predictions.", no_args_is_help=True)
 
 MODES = ("agg", "disagg")
 _SIZES = {"tp_size": "tp", "attention_dp_size": "dp", "moe_tp_size": "moe_tp", "moe_ep_size": "moe_ep"}  # by flag
+_NOT_MEASURED = ("pp_size", "batch_size", "free_gpu_memory_fraction", "max_seq_len")  # flags that no column has
+_NOT_COLUMNS = ("pp_size", *(f"{role}_{name}" for role in ("prefill", "decode") for name in _NOT_MEASURED))
 _LOAD = "What result files may not say"
 
 
+class _Load:
+    """The load, where files do not say it, and how the table is shown."""
+
+    isl: Annotated[str | None, flag("--isl", panel=_LOAD, default="each run's mean", text="Nominal prompt tokens.")]
+    osl: Annotated[str | None, flag("--osl", panel=_LOAD, default="each run's mean", text="Nominal output tokens.")]
+    concurrency: Annotated[
+        str | None, flag("--concurrency", panel=_LOAD, default="the file's", text="Requests in flight.")
+    ]
+    json: options.Json
+
+
 @app.command("import")
+@takes(layout.Worker, layout.Prefill, layout.Decode, _Load, without=_NOT_COLUMNS)
 def import_(
     ctx: Context,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Result files of load generators.")],
@@ -36,30 +50,6 @@ def import_(
     mode: Annotated[
         str | None, flag("--estimate-mode", "--mode", default="agg", metavar="agg|disagg", text="Serving mode.")
     ] = None,
-    tp_size: layout.TpSize = None,
-    attention_dp_size: layout.AttentionDpSize = None,
-    moe_tp_size: layout.MoeTpSize = None,
-    moe_ep_size: layout.MoeEpSize = None,
-    prefill_tp_size: layout.PrefillTpSize = None,
-    prefill_attention_dp_size: layout.PrefillAttentionDpSize = None,
-    prefill_moe_tp_size: layout.PrefillMoeTpSize = None,
-    prefill_moe_ep_size: layout.PrefillMoeEpSize = None,
-    prefill_num_workers: layout.PrefillNumWorkers = None,
-    decode_tp_size: layout.DecodeTpSize = None,
-    decode_attention_dp_size: layout.DecodeAttentionDpSize = None,
-    decode_moe_tp_size: layout.DecodeMoeTpSize = None,
-    decode_moe_ep_size: layout.DecodeMoeEpSize = None,
-    decode_num_workers: layout.DecodeNumWorkers = None,
-    isl: Annotated[
-        str | None, flag("--isl", panel=_LOAD, default="each run's mean", text="Nominal prompt tokens.")
-    ] = None,
-    osl: Annotated[
-        str | None, flag("--osl", panel=_LOAD, default="each run's mean", text="Nominal output tokens.")
-    ] = None,
-    concurrency: Annotated[
-        str | None, flag("--concurrency", panel=_LOAD, default="the file's", text="Requests in flight.")
-    ] = None,
-    json: options.Json = False,
 ) -> None:
     """Read results of aiperf, vllm bench serve, SGLang bench_serving or GuideLLM into a table of measurements.
 
@@ -87,7 +77,7 @@ def import_(
     found = [run for file in files for run in read_runs(file)]
     table = measured_table(found, deployment, lengths)
     write_table(table, out)
-    if json:
+    if "json" in given:
         print(json_text.dumps(table.to_pylist(), indent=2, allow_nan=False))
     else:
         print("\n".join([*reports.lines(table), f"{len(table)} measurements -> {out}"]))

@@ -7,7 +7,7 @@ from typer import Context
 
 from aicjax._results import InputError
 from aicjax.cli import options
-from aicjax.cli.options import flag
+from aicjax.cli.flags import flag
 
 ALL = "all"
 

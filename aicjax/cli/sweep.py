@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from aicjax._results import NoFeasible
 from aicjax.cli import options
-from aicjax.cli.options import flag, switch
+from aicjax.cli.flags import flag, switch
 
 _HOSTS = "Devices and hosts"
 

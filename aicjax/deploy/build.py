@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aicjax._names import counted
 from aicjax._results import InputError
-from aicjax.deploy.record import Deployment, Layout, Limit, Prediction, Role, Workload
+from aicjax.deploy.record import LABEL_LENGTH, Deployment, Layout, Limit, Prediction, Role, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
 from aicjax.hardware import load_system
 
 _ROLES = {"": "agg", "(p)": "prefill", "(d)": "decode"}
 _CHOSEN_FORMATS = ("gemm_quant_mode", "moe_quant_mode", "fmha_quant_mode")
-_LABEL_LENGTH = 63
 
 
 def build(
@@ -45,7 +45,7 @@ def build(
     budget = inputs.get("total_gpus") or int(row["replicas_needed"]) * gpus
     replicas = int(budget) // gpus
     if replicas < 1:
-        raise InputError("total_gpus", budget, f"at least the {gpus} GPUs of the row")
+        raise InputError("total_gpus", budget, f"at least the {counted(gpus, 'GPU')} of the row")
     mode = "disagg" if disaggregated else "agg"
     return Deployment(
         name=name if name is not None else _label(f"{Path(str(row['model'])).name}-{engine.engine}-{mode}"),
@@ -99,8 +99,8 @@ def _role(
 ) -> Role:
     name, batch = _ROLES[prefix], int(row[f"{prefix}bs"])
     layout = Layout(*(int(row[f"{prefix}{axis}"]) for axis in ("tp", "pp", "dp", "moe_tp", "moe_ep")))
-    if layout.moe_tp > 1 and layout.moe_ep > 1 and engine.engine == "vllm":
-        raise InputError("moe_ep", layout.moe_ep, "1 or the whole width: vllm has no mixed expert layout")
+    if layout.moe_tp > 1 and layout.moe_ep > 1 and not engine.mixed_experts:
+        raise InputError("moe_ep", layout.moe_ep, f"1 or the whole width: {engine.engine} has no mixed expert layout")
     kv_cache = str(row[f"{prefix}kvcache"])
     if kv_cache not in engine.kv_cache_formats:
         raise InputError("kvcache_quant_mode", kv_cache, f"one of {sorted(engine.kv_cache_formats)}")
@@ -131,19 +131,16 @@ def _step_tokens(
     row: Mapping[str, Any], inputs: Mapping[str, Any], role: str, batch: int, length: int, engine: Engine
 ) -> Limit:
     """Tokens of a step: of a mixed step, of the prompts of a prefill batch, or one for each decoding request."""
-    if role == "decode":
-        deployed = rounded_up(max(batch, length) if engine.decode_takes_prompts else batch, engine.token_multiple)
-        reason = "room for a prompt that no prefill worker has computed; decode steps are as predicted"
-        simulated = batch
-    else:
+    needed = simulated = batch
+    why, kept = f"rounded up to {engine.token_multiple} tokens", "decode steps"
+    if role != "decode":
         new_tokens = int(inputs["isl"]) - int(inputs.get("prefix") or 0)
-        simulated = int(row["num_tokens"]) if role == "agg" else batch * max(new_tokens, 1)
-        deployed = rounded_up(simulated, engine.token_multiple)
-        reason = f"rounded up to {engine.token_multiple} tokens; steps of whole prompts are as predicted"
-    rounding = f"rounded up to {engine.token_multiple} tokens; decode steps are as predicted"
-    if role == "decode" and not engine.decode_takes_prompts:
-        reason = rounding
-    return Limit(simulated, deployed, "" if simulated == deployed else reason)
+        needed = simulated = int(row["num_tokens"]) if role == "agg" else batch * max(new_tokens, 1)
+        kept = "steps of whole prompts"
+    elif engine.decode_takes_prompts:
+        needed, why = max(batch, length), "room for a prompt that no prefill worker has computed"
+    deployed = rounded_up(needed, engine.token_multiple)
+    return Limit(simulated, deployed, "" if simulated == deployed else f"{why}; {kept} are as predicted")
 
 
 def _memory_fraction(
@@ -196,4 +193,4 @@ def graph_sizes(batch: int, rules: Rules) -> tuple[int, ...]:
 
 def _label(text: str) -> str:
     """An RFC 1123 label made of a text."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LABEL_LENGTH].strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:LABEL_LENGTH].strip("-")

@@ -10,14 +10,15 @@ from typing import Any
 
 import yaml
 
+from aicjax._names import counted
 from aicjax._results import AicjaxError
 from aicjax.deploy.options import canonical
 from aicjax.deploy.read_back import Started, from_manifest, from_script
-from aicjax.deploy.record import Deployment, Role, from_dict
+from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
 from aicjax.deploy.render import BENCH_FILE, DYNAMO_FILE, RECORD_FILE
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
 
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(None|null|NaN|Undefined)(?![\w-])")
 _PINNED = re.compile(r"[^:]+:\d+\.\d+\.\d+[\w.-]*")
 _MODEL = re.compile(r"[\w./~-]+")
@@ -102,14 +103,15 @@ def _of_yaml(text: str) -> Iterator[str]:
 
 def _of_record(deployment: Deployment) -> Iterator[str]:
     for what, label in (("name", deployment.name), ("namespace", deployment.namespace)):
-        if label is not None and not _LABEL.fullmatch(label):
-            yield f"{what} {label!r} is not an RFC 1123 label: lower-case letters, digits and hyphens, at most 63"
-    if len(f"{deployment.name}-engine") > 63:
-        yield f"name {deployment.name!r} is longer than 56 characters"
+        if label is not None and not (_LABEL.fullmatch(label) and len(label) <= LABEL_LENGTH):
+            rule = f"lower-case letters, digits and hyphens, at most {LABEL_LENGTH}"
+            yield f"{what} {label!r} is not an RFC 1123 label: {rule}"
+    if (beyond := len(deployment.config_map) - LABEL_LENGTH) > 0:
+        yield f"name {deployment.name!r} is longer than {len(deployment.name) - beyond} characters"
     if not _MODEL.fullmatch(deployment.model):
         yield f"model {deployment.model!r} has characters that a script does not take"
     if deployment.gpus > deployment.gpu_budget:
-        yield f"{deployment.gpus} GPUs exceed the budget of {deployment.gpu_budget}"
+        yield f"{counted(deployment.gpus, 'GPU')} exceed the budget of {deployment.gpu_budget}"
     multiple = load_engine(deployment.engine).token_multiple
     for role in deployment.roles:
         for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
@@ -142,7 +144,9 @@ def _of_workers(deployment: Deployment, target: str, started: list[Started]) -> 
         if target == "dynamo" and not _PINNED.fullmatch(worker.image):
             yield f"{worker.where}: image {worker.image!r} has no pinned tag"
     yield from (
-        f"{abs(rest)} workers {name} too {'few' if rest > 0 else 'many'}" for name, rest in left.items() if rest
+        f"{counted(abs(rest), 'worker')} {name} too {'few' if rest > 0 else 'many'}"
+        for name, rest in left.items()
+        if rest
     )
     if target == "bare-metal":
         yield from _of_nodes(deployment, engine, started)
@@ -165,7 +169,7 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
         missing = [name for name in engine.environment.values() if not worker.environment.get(name)]
         yield from (f"{name} is not set" for name in missing)
     if len(worker.gpus) != role.layout.gpus:
-        yield f"{len(worker.gpus)} GPUs, not {role.layout.gpus}"
+        yield f"{counted(len(worker.gpus), 'GPU')}, not {role.layout.gpus}"
     if worker.module != engine.module:
         yield f"module {worker.module}, not {engine.module}"
 

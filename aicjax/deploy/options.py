@@ -62,9 +62,9 @@ def canonical(deployment: Deployment, role: Role, engine: Engine) -> dict[str, A
     layout = role.layout
     ranks = layout.dp if engine.tensor_covers_attention_dp else 1
     values: dict[str, Any] = {
+        **engine.fixed,
         "model": deployment.model,
         "served_name": deployment.model,
-        "backend": "pytorch",
         "tensor_parallel": layout.tp * ranks,
         "pipeline_parallel": layout.pp,
         "attention_dp": layout.dp > 1,

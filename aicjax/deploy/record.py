@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 FORMAT = 1
+LABEL_LENGTH = 63  # of an RFC 1123 label
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,11 @@ class Deployment:
     def gpus(self) -> int:
         """GPUs in use."""
         return sum(role.workers * role.layout.gpus for role in self.roles)
+
+    @property
+    def config_map(self) -> str:
+        """Name of the Kubernetes object that holds the engines' files."""
+        return f"{self.name}-engine"
 
     @property
     def disaggregated(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from aicjax._names import one_of
+from aicjax._names import counted, one_of
 from aicjax._results import InputError
 from aicjax.deploy.options import ENGINE_FILE, Command, command
 from aicjax.deploy.placement import Placed, check_fits_node, place, ports_of
@@ -94,7 +94,6 @@ def _dynamo(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[st
         components=components,
         engine_files=engine_files,
         engine_folder=_ENGINE_FOLDER,
-        config_map=f"{deployment.name}-engine",
     )
     return {DYNAMO_FILE: text}
 
@@ -128,6 +127,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["shell"] = shlex.quote
     environment.filters["tojson"] = json.dumps
+    environment.filters["counted"] = counted
     return environment
 
 

@@ -29,9 +29,11 @@ class Engine:
         decode_takes_prompts: Whether a decode worker must take a whole prompt in a step.
         kv_cache_formats: Names of number formats of the KV cache.
         transfer: Value of the option for the transfer of KV caches.
+        mixed_experts: Whether experts may be split by tensor and by expert at once.
         environment: Environment variables, by what they are for.
         arguments: Command-line options, by canonical name.
         file: Keys of the engine's file, by canonical name; empty where it has none.
+        fixed: Values that never change, by canonical name.
     """
 
     engine: str
@@ -46,9 +48,11 @@ class Engine:
     decode_takes_prompts: bool
     kv_cache_formats: Mapping[str, str]
     transfer: str
+    mixed_experts: bool
     environment: Mapping[str, str]
     arguments: Mapping[str, str]
     file: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user may ask of a search or of a single estimate, checked before anything is computed."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from aicjax import quant
 from aicjax._results import InputError
@@ -13,10 +13,11 @@ from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.grid import DEFAULT, REFERENCE
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
 from aicjax.explore.load_fields import LoadFields, OpenLoadFields
-from aicjax.explore.request_errors import input_error
+from aicjax.explore.request_errors import Strict
 from aicjax.ops.database import transfer_kinds
 
-BACKENDS = ("trtllm", "sglang", "vllm")  # in the order in which `auto` tries them
+Backend = Literal["trtllm", "sglang", "vllm"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)  # in the order in which `auto` tries them
 QUANT_ROLES = ("gemm", "moe", "kvcache", "fmha", "comm")
 PARALLEL_AXES = ("num_gpu", "tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
 CORRECTIONS = {  # fields that replace numbers of `constants.DisaggConstants`
@@ -39,10 +40,8 @@ RECOMMENDING: DatabaseMode = "HYBRID"  # what recommendations take where nothing
 Words = Annotated[str | None, BeforeValidator(lambda value: ",".join(value) if isinstance(value, list) else value)]
 
 
-class _Request(ImageFields, ExpertFields, LoadFields):
-    """Base of the requests: closed set of names, finite numbers, every refusal an `InputError` of one line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+class _Request(ImageFields, ExpertFields, LoadFields, Strict):
+    """What searches and estimates share."""
 
     model_path: str
     system: str = Field(validation_alias=AliasChoices("system", "system_name"))
@@ -69,12 +68,6 @@ class _Request(ImageFields, ExpertFields, LoadFields):
     kvcache_quant_mode: str | None = None
     fmha_quant_mode: str | None = None
     comm_quant_mode: str | None = None
-
-    def __init__(self, **values: Any):
-        try:
-            super().__init__(**values)
-        except ValidationError as refusal:
-            raise input_error(type(self), refusal) from None
 
     @model_validator(mode="after")
     def _check_shared(self) -> Self:
@@ -152,7 +145,7 @@ class SearchRequest(_Request, EncodePoolFields, AfdSearchFields):
     isl: Count = 4000
     osl: Count = 1000
     total_gpus: Count | None = None
-    backend: Literal["trtllm", "sglang", "vllm", "auto"] = Field(
+    backend: Literal[Backend, "auto"] = Field(
         default="trtllm", validation_alias=AliasChoices("backend", "backend_name")
     )
     ttft: Milliseconds = 2000.0
@@ -259,9 +252,7 @@ class EstimateRequest(_Request, OpenLoadFields, EncodePointFields, AfdFields):
     """
 
     mode: Literal["agg", "disagg", "afd", "static", "static_ctx", "static_gen"] = "agg"
-    backend: Literal["trtllm", "sglang", "vllm"] = Field(
-        default="trtllm", validation_alias=AliasChoices("backend", "backend_name")
-    )
+    backend: Backend = Field(default="trtllm", validation_alias=AliasChoices("backend", "backend_name"))
     isl: Count = 1024
     osl: Count = 1024
     batch_size: Count = 128

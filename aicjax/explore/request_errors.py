@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a request, in the words of its user."""
+"""Base of what users state, and what is wrong with it in their words."""
 
 import difflib
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aicjax._results import InputError
+
+
+class Strict(BaseModel):
+    """Base of requests and their parts: closed set of names, finite numbers, refusals as `InputError` of one line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    def __init__(self, **values: Any):
+        try:
+            super().__init__(**values)
+        except ValidationError as refusal:
+            raise input_error(type(self), refusal) from None
 
 
 def input_error(kind: type[BaseModel], refusal: ValidationError) -> InputError:

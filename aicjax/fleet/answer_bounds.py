@@ -10,12 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from aicjax._types import FloatScalar
-from aicjax._units import MS_PER_S
 from aicjax.fleet.capacity import PoolLoad, Target, Verdict
 from aicjax.fleet.failures import degraded, enough_up, least_spare, up_probabilities
 from aicjax.fleet.fleet_constants import load_fleet_constants
-from aicjax.fleet.fleet_rows import VERDICTS, finite_ms
-from aicjax.fleet.inputs import law_of, load_of
+from aicjax.fleet.fleet_rows import VERDICTS, busy_share, finite_ms
+from aicjax.fleet.inputs import law_of, load_of, target_of
 from aicjax.fleet.pools import Compression, Pool, split
 from aicjax.fleet.profile import Profile, floats, stacked
 from aicjax.fleet.requests import FleetSpec, SimulateRequest
@@ -69,7 +68,7 @@ def bounds_of(request: SimulateRequest, profiles: Sequence[Profile]) -> Bounds |
             jax.tree.map(lambda leaf: leaf[used], pools),
             jnp.asarray(replicas, float),
             Demand(*load_of(request)),
-            Target(request.ttft_ms / MS_PER_S, request.quantile, 1.0),
+            target_of(request),
             1.0 if request.availability is None else request.availability,
             request.enough_probability,
         ),
@@ -148,6 +147,7 @@ def _found(
 def _pool_bounds(
     found: _Found, place: int, name: str, replicas: int, *, known: bool, enough_probability: float
 ) -> PoolBounds:
+    states = [jax.tree.map(lambda leaf, row=row: leaf[row, place], found.down) for row in range(len(DOWN))]
     helped = found.least.load.verdict[place] == Verdict.MET
     spared = known and helped and found.chance[place] >= enough_probability
     return PoolBounds(
@@ -160,11 +160,11 @@ def _pool_bounds(
             PoolDown(
                 down=down,
                 probability=float(found.probability[row, place]) if known else None,
-                utilization=float(found.down.utilization[row, place]) if down < replicas else None,
-                ttft_ms=finite_ms(float(found.down.ttft_s[row, place])),
-                verdict=VERDICTS[Verdict(int(found.down.verdict[row, place]))],
+                utilization=busy_share(state),
+                ttft_ms=finite_ms(float(state.ttft_s)),
+                verdict=VERDICTS[Verdict(int(state.verdict))],
             )
-            for row, down in enumerate(DOWN)
+            for row, (down, state) in enumerate(zip(DOWN, states, strict=True))
             if down <= replicas
         ),
     )

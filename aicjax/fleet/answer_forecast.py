@@ -9,13 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from aicjax._results import InputError
-from aicjax._units import MS_PER_S
-from aicjax.fleet.capacity import PoolLoad, Target, Verdict
+from aicjax.fleet.capacity import PoolLoad, Verdict
 from aicjax.fleet.fleet_rows import VERDICTS, asked_of
 from aicjax.fleet.forecast import Terms, breakeven_utilization, growth_plan, rates_per_s, spending
 from aicjax.fleet.forecast_answers import ForecastAnswer, ForecastQuarter, KindForecast
 from aicjax.fleet.forecast_request import ForecastRequest
-from aicjax.fleet.inputs import law_of, load_of, profile_of
+from aicjax.fleet.inputs import law_of, load_of, profile_of, target_of
 from aicjax.fleet.pools import Compression, split
 from aicjax.fleet.profile import Profile, floats, stacked
 from aicjax.fleet.size_cases import pool_names
@@ -46,7 +45,7 @@ def forecast(request: ForecastRequest) -> ForecastAnswer:
             jnp.asarray(request.thresholds, float),
             float(request.max_tokens),
             Demand(rates, cv2, request.availability),
-            Target(request.ttft_ms / MS_PER_S, request.quantile, request.max_utilization),
+            target_of(request),
         ),
     )
     needs = np.where(load.replicas > 0, load.replicas + request.spare_replicas, 0.0)

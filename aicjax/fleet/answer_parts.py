@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass, field
 
+MET, MISSED, PREFILL_TOO_SLOW = "met", "missed", "isolated prefill time"  # verdicts
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -41,7 +43,7 @@ class PoolAnswer:
         slots: Requests that a replica runs at once.
         share: Share of all requests.
         rate_per_s: Arrivals.
-        utilization: Share of the slots in use, without the spare replicas.
+        utilization: Share of the slots in use, without the spare replicas; None where a replica has no slot.
         wait_probability: Share of its requests that wait for a slot.
         wait_ms, ttft_ms: At the percentile; None in overload.
         ttft_simulated_ms: TTFT at the percentile by simulation; None where not simulated.
@@ -59,7 +61,7 @@ class PoolAnswer:
     slots: int
     share: float
     rate_per_s: float
-    utilization: float
+    utilization: float | None
     wait_probability: float
     wait_ms: float | None
     ttft_ms: float | None
@@ -123,7 +125,7 @@ class FleetAnswer:
     @property
     def binding(self) -> str | None:
         """The first pool that misses its limit and why, or the requests that are refused; None where it meets."""
-        missed = [f"{pool.name} pool: {pool.verdict}" for pool in self.pools if pool.verdict != "met"]
+        missed = [f"{pool.name} pool: {pool.verdict}" for pool in self.pools if pool.verdict != MET]
         if missed:
             return missed[0]
         return None if self.meets else f"requests longer than every pool ({self.refused:.1%} of all)"

@@ -46,7 +46,7 @@ def disagg(request: DisaggRequest) -> DisaggAnswer:
     binding = None
     if not places:
         places, binding = [_nearest(sweep, request)], _binding(sweep, request)
-    rows = [_row(sweep, request, place, prefill.price_per_hour, decode.price_per_hour) for place in places]
+    rows = [_row(sweep, place, float(prefill.price_per_hour), float(decode.price_per_hour)) for place in places]
     rows.sort(key=lambda row: (row.price_per_hour, row.gpus))
     return DisaggAnswer(asked_of(request, law), request.tpot_ms, prefill.name, decode.name, tuple(rows), binding)
 
@@ -62,10 +62,12 @@ def _stated(request: DisaggRequest, law: Lengths) -> Lengths:
     return law._replace(isl=isl, osl=osl)
 
 
-def _row(sweep: DisaggEstimate, request: DisaggRequest, place, prefill_usd: float, decode_usd: float) -> DisaggRow:
+def _row(
+    sweep: DisaggEstimate, place: tuple[int, int], prefill_usd_per_hour: float, decode_usd_per_hour: float
+) -> DisaggRow:
     at = jax.tree.map(lambda leaf: leaf[place], sweep)
     prefill, decode = int(at.prefill_replicas), int(at.decode_replicas)
-    per_hour = prefill * float(prefill_usd) + decode * float(decode_usd)
+    per_hour = prefill * prefill_usd_per_hour + decode * decode_usd_per_hour
     return DisaggRow(
         prefill=prefill,
         decode=decode,
@@ -86,7 +88,7 @@ def _row(sweep: DisaggEstimate, request: DisaggRequest, place, prefill_usd: floa
 def _nearest(sweep: DisaggEstimate, request: DisaggRequest) -> tuple[int, int]:
     """The fleet that exceeds its limits least, in proportion; the cheapest of equals."""
     excess = np.maximum(sweep.ttft_s * MS_PER_S / request.ttft_ms, sweep.tpot_s * MS_PER_S / request.tpot_ms)
-    excess = np.maximum(np.where(np.isfinite(excess), excess, 1e9), 1.0)
+    excess = np.maximum(np.where(np.isfinite(excess), excess, np.inf), 1.0)
     order = np.lexsort((sweep.usd_per_hour.ravel(), excess.ravel()))
     row, column = np.unravel_index(order[0], excess.shape)
     return int(row), int(column)

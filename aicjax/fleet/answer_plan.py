@@ -3,20 +3,21 @@
 
 import math
 
+import jax
+
 from aicjax.fleet import lengths
-from aicjax.fleet.answer_parts import CostAnswer
+from aicjax.fleet.answer_parts import MET, PREFILL_TOO_SLOW
 from aicjax.fleet.capacity import pool_load
-from aicjax.fleet.cost import cost, tokens_per_usd
 from aicjax.fleet.failures import enough_up
-from aicjax.fleet.fleet_rows import asked_of, finite_ms
-from aicjax.fleet.inputs import law_of, load_of
+from aicjax.fleet.fleet_rows import asked_of, cost_of, finite_ms
+from aicjax.fleet.inputs import law_of, load_of, target_of
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.plan_answers import PlanAnswer, PlanRow
-from aicjax.fleet.plan_candidates import Candidate, candidates, target_of
+from aicjax.fleet.plan_candidates import Candidate, candidates
 from aicjax.fleet.plan_request import PlanRequest
 from aicjax.fleet.plan_simulation import Checked, least_checked
 
-PREFILL_TOO_SLOW = "isolated prefill time"
+_pool_load = jax.jit(pool_load)
 
 
 def plan(request: PlanRequest) -> PlanAnswer:
@@ -56,7 +57,7 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
     replica, profile = candidate.replica, candidate.run.profile
     needed = candidate.needed if count is None else count.replicas
     rate_per_s, cv2 = load_of(request)
-    load = pool_load(float(needed), candidate.slots, rate_per_s, candidate.service, target_of(request), cv2)
+    load = _pool_load(float(needed), candidate.slots, rate_per_s, candidate.service, target_of(request), cv2)
     spare = math.ceil(needed / request.availability) - needed + request.spare_replicas
     bought = needed + spare
     price, gpus = _price(candidate, bought)
@@ -77,7 +78,7 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
         spare=spare,
         replicas=bought,
         gpus=int(gpus),
-        cost=None if request.price_per_gpu_hour is None else _cost(price, isl, osl, min(prefill_share, 1.0)),
+        cost=None if request.price_per_gpu_hour is None else cost_of(price, isl, osl, prefill_share),
         capacity_per_s=candidate.capacity_per_s,
         utilization=rate_per_s / (needed * candidate.capacity_per_s),
         ttft_ms=finite_ms(float(load.ttft_s)),
@@ -90,24 +91,16 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
     )
 
 
-def _cost(usd_per_hour: float, isl_per_s: float, osl_per_s: float, prefill_share: float) -> CostAnswer:
-    paid = cost(usd_per_hour, isl_per_s, osl_per_s, prefill_share)
-    return CostAnswer(
-        *(float(value) for value in paid),
-        tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if usd_per_hour > 0 else None,
-    )
-
-
 def _order(row: PlanRow) -> tuple[bool, bool, float, int]:
     """Those that meet the limits first, of these the cheapest; without prices that of fewest GPUs."""
-    return row.verdict != "met", row.confidence is None, row.cost.per_hour if row.cost else 0.0, row.gpus
+    return row.verdict != MET, row.confidence is None, row.cost.per_hour if row.cost else 0.0, row.gpus
 
 
 def _verdict(request: PlanRequest, candidate: Candidate, count: Checked | None) -> str:
     if candidate.prefill_too_slow:
         return PREFILL_TOO_SLOW
     if count is None:
-        return "met" if candidate.tpot_ms <= request.tpot_ms else "TPOT"
+        return MET if candidate.tpot_ms <= request.tpot_ms else "TPOT"
     if count.met:
-        return "met"
+        return MET
     return "TPOT" if not count.tpot_met else "TTFT"

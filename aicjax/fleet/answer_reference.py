@@ -8,11 +8,10 @@ import jax
 import numpy as np
 
 from aicjax._results import InputError
-from aicjax._units import HOURS_PER_YEAR, MS_PER_S
-from aicjax.fleet.capacity import Target
+from aicjax._units import HOURS_PER_YEAR, MS_PER_S, PERCENT, USD_PER_KUSD
 from aicjax.fleet.cdf import Knots, load_lengths, share
 from aicjax.fleet.fleet_rows import asked_of
-from aicjax.fleet.inputs import law_of, load_of, profile_of
+from aicjax.fleet.inputs import law_of, load_of, profile_of, target_of
 from aicjax.fleet.lengths import from_cdf
 from aicjax.fleet.pool_queue import simulate_queues
 from aicjax.fleet.profile import Profile, slots
@@ -26,7 +25,6 @@ from aicjax.fleet.sizing import Sizing, cheapest
 from aicjax.fleet.statistics import after_warm_up, nearest_rank
 from aicjax.fleet.thresholds import knot_thresholds, on_front
 
-KUSD = 1000.0
 Row = dict[str, Any]
 
 
@@ -118,8 +116,8 @@ def pareto(request: ParetoRequest) -> ReferenceAnswer:
                 "n_s": short,
                 "n_l": long,
                 "total_gpus": short + long,
-                "cost_kusd_yr": usd[place] * HOURS_PER_YEAR / KUSD,
-                "savings_vs_homo_pct": 100.0 * (1.0 - usd[place] / usd[-1]),
+                "cost_kusd_yr": usd[place] * HOURS_PER_YEAR / USD_PER_KUSD,
+                "savings_vs_homo_pct": PERCENT * (1.0 - usd[place] / usd[-1]),
                 "p99_short_ms": late_ms[0],
                 "p99_long_ms": late_ms[1],
                 "worst_p99_ms": max(late_ms),
@@ -151,7 +149,7 @@ def _swept(request: Any, pair: Sequence[Profile], threshold: int, gammas: Sequen
         request.max_tokens,
         gammas,
         rate_per_s,
-        Target(request.ttft_ms / MS_PER_S, request.quantile, request.max_utilization),
+        target_of(request),
         request.compressible,
         request.availability,
     )
@@ -172,7 +170,7 @@ def _size_row(found: Sizing, place: int, gammas: Sequence[float], *, hourly: boo
         "n_l": long,
         "total_gpus": short + long,
         **({"cost_per_hr": usd} if hourly else {}),
-        "annualised_cost_kusd": usd * HOURS_PER_YEAR / KUSD,
+        "annualised_cost_kusd": usd * HOURS_PER_YEAR / USD_PER_KUSD,
         "p99_ttft_short_ms": float(late_ms[0]),
         "p99_ttft_long_ms": float(late_ms[1]),
         "slo_met": bool(np.asarray(found.met)[place]),

@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aicjax._units import HOURS_PER_YEAR, MS_PER_S, W_PER_KW
-from aicjax.fleet.answer_power import PERCENT
-from aicjax.fleet.answer_reference import KUSD, Row, knots_of
+from aicjax._units import HOURS_PER_YEAR, MS_PER_S, PERCENT, USD_PER_KUSD, W_PER_KW
+from aicjax.fleet.answer_parts import MET
+from aicjax.fleet.answer_reference import Row, knots_of
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import Knots, share
 from aicjax.fleet.demand_response import FixedFleet, demand_response
 from aicjax.fleet.disagg import Limits, Load, disagg_sweep
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.fleet_rows import asked_of
-from aicjax.fleet.inputs import law_of, load_of, profile_of
+from aicjax.fleet.inputs import law_of, load_of, profile_of, target_of
 from aicjax.fleet.lengths import constant
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.reference_answers import ReferenceAnswer
@@ -130,9 +130,8 @@ def _cuts(request: PowerRequest, replicas: int) -> list[Row]:
 
 
 def _points(request: PowerRequest, profile: Profile, knots: Knots, part: float = 1.0) -> list[Point]:
-    target = Target(request.ttft_ms / MS_PER_S, request.quantile, request.max_utilization)
     rate_per_s = load_of(request)[0] * part
-    return points(profile, knots, request.max_tokens, rate_per_s, target, request.utilizations)
+    return points(profile, knots, request.max_tokens, rate_per_s, target_of(request), request.utilizations)
 
 
 def _kinds(request: PowerRequest) -> list[Row]:
@@ -160,7 +159,7 @@ def summary(request: SimulateRequest, found: SimulateAnswer) -> ReferenceAnswer:
         "total_gpus": sum(pool.replicas for pool in found.pools),
         "total_completed": found.fleet.completed,
         "cost_per_hr_usd": round(found.price_per_hour, 4),
-        "annualised_cost_kusd": round(found.price_per_hour * HOURS_PER_YEAR / KUSD, 1),
+        "annualised_cost_kusd": round(found.price_per_hour * HOURS_PER_YEAR / USD_PER_KUSD, 1),
         "fleet_p99_ttft_ms": _rounded(found.fleet.ttft_ms),
         "fleet_p50_ttft_ms": _rounded(found.fleet.ttft_p50_ms),
         "fleet_p99_qwait_ms": found.fleet.wait_ms,
@@ -176,7 +175,7 @@ def summary(request: SimulateRequest, found: SimulateAnswer) -> ReferenceAnswer:
             f"{pool.name}_slo": _rounded(pool.result.within_limit, 4),
         }
     headline = f"{found.verdict}: P99 TTFT {content['fleet_p99_ttft_ms']} ms"
-    return ReferenceAnswer(found.asked, content, headline, found.verdict == "met")
+    return ReferenceAnswer(found.asked, content, headline, found.verdict == MET)
 
 
 def routers(request: RoutersRequest, found: RoutersAnswer) -> ReferenceAnswer:

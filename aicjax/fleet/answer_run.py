@@ -7,7 +7,7 @@ import numpy as np
 
 from aicjax._units import HOURS_PER_YEAR, MS_PER_S
 from aicjax.fleet.answer_bounds import bounds_of
-from aicjax.fleet.answer_parts import Interval
+from aicjax.fleet.answer_parts import MET, MISSED, Interval
 from aicjax.fleet.fleet_rows import asked_of, finite_ms
 from aicjax.fleet.fleet_simulation import Deployment, Runs, compare_policies
 from aicjax.fleet.fleet_summary import FleetSummary, Served, paired_difference, summaries
@@ -192,4 +192,4 @@ def _verdict(fleet: Simulated, pools: Sequence[Simulated], quantile: float, *, f
     if forever and any(pool.offered >= 1 for pool in pools):
         return "unstable"
     within = fleet.within_limit
-    return "met" if within is not None and within.value >= quantile else "missed"
+    return MET if within is not None and within.value >= quantile else MISSED

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from aicjax._units import MS_PER_S
-from aicjax.fleet.answer_parts import FleetAnswer, Interval, PoolAnswer, SizeAnswer
+from aicjax.fleet.answer_parts import MET, MISSED, FleetAnswer, Interval, PoolAnswer, SizeAnswer
 from aicjax.fleet.fleet_rows import asked_of, fleet_answers, meets_limit, serves_enough
 from aicjax.fleet.inputs import law_of, profile_of
 from aicjax.fleet.profile import stacked
@@ -78,5 +78,5 @@ def _simulated(
 def _simulated_pool(pool: PoolAnswer, simulation: Verification, row: int, place: int) -> PoolAnswer:
     figures = Interval(*(float(end[row, place]) * MS_PER_S for end in simulation.ttft_s))
     likely = simulation.confidence[row, place] >= LIKELY
-    verdict = pool.verdict if pool.verdict not in ("met", "missed") else ("met" if likely else "missed")
+    verdict = pool.verdict if pool.verdict not in (MET, MISSED) else (MET if likely else MISSED)
     return dataclasses.replace(pool, ttft_simulated_ms=figures, verdict=verdict)

@@ -8,6 +8,7 @@ arithmetic runs at the peak of the GPU, a lower bound. Communication is left out
 import math
 from dataclasses import dataclass
 
+from aicjax._names import counted
 from aicjax._results import InputError, NoFeasible
 from aicjax._units import GIB
 from aicjax.fleet.expert_times import expert_layer_s, reference_expert_layer_s
@@ -140,7 +141,7 @@ def _kv_blocks(gpu: Gpu, model: ModelFacts, serving: Serving, gpus: int, rules: 
     blocks = math.floor(max(0.0, room - needed) / (kv_token * serving.block_tokens))
     if blocks == 0 and not rules.whole_model_kv:
         raise NoFeasible(
-            f"{model.name} in {serving.format} does not fit: each of {gpus} GPUs ({gpu.name}) needs "
+            f"{model.name} in {serving.format} does not fit: each of {counted(gpus, 'GPU')} ({gpu.name}) needs "
             f"{needed / GIB:.1f} GiB for weights and has {max(room, 0) / GIB:.1f} GiB for them and the KV cache."
         )
     return blocks

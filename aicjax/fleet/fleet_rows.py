@@ -10,24 +10,33 @@ import numpy as np
 
 from aicjax._units import MS_PER_S
 from aicjax.fleet import lengths
-from aicjax.fleet.answer_parts import Asked, CostAnswer, FleetAnswer, PoolAnswer, Workload
+from aicjax.fleet.answer_parts import (
+    MET,
+    MISSED,
+    PREFILL_TOO_SLOW,
+    Asked,
+    CostAnswer,
+    FleetAnswer,
+    PoolAnswer,
+    Workload,
+)
 from aicjax.fleet.capacity import PoolLoad, Verdict
 from aicjax.fleet.cost import cost, tokens_per_usd
 from aicjax.fleet.inputs import load_of
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.pools import PoolFacts
 from aicjax.fleet.profile import Profile
-from aicjax.fleet.request_fields import LimitFields, Request, WorkloadFields
+from aicjax.fleet.request_fields import LimitFields, LoadFields, Request, WorkloadFields
 from aicjax.fleet.requests import ParetoRequest, SizeRequest, WhatIfRequest
 from aicjax.fleet.sizing import Sizing
 
 SizingRequest = SizeRequest | ParetoRequest | WhatIfRequest
 
 VERDICTS = {
-    Verdict.MET: "met",
+    Verdict.MET: MET,
     Verdict.OVERLOADED: "overloaded",
-    Verdict.MISSED: "missed",
-    Verdict.PREFILL_TOO_SLOW: "isolated prefill time",
+    Verdict.MISSED: MISSED,
+    Verdict.PREFILL_TOO_SLOW: PREFILL_TOO_SLOW,
     Verdict.COUNT_TOO_LARGE: "too many replicas",
     Verdict.NO_SLOTS: "no room for a request",
 }
@@ -44,15 +53,35 @@ def workload_of(request: WorkloadFields, law: Lengths) -> Workload:
 
 def asked_of(request: Request, law: Lengths) -> Asked:
     """What an answer is for."""
-    limits = request if isinstance(request, LimitFields) else LimitFields()
-    workload = workload_of(request, law)  # pyright: ignore[reportArgumentType]
-    rate_per_s = load_of(request)[0] if hasattr(request, "rate_per_s") else None
-    return Asked(workload, rate_per_s, limits.ttft_ms, limits.percentile, request.compat)
+    rate_per_s = load_of(request)[0] if isinstance(request, LoadFields) else None
+    return Asked(workload_of(request, law), rate_per_s, request.ttft_ms, request.percentile, request.compat)
 
 
 def finite_ms(seconds: float) -> float | None:
     """Milliseconds, or None of what is not finite."""
     return float(seconds) * MS_PER_S if math.isfinite(seconds) else None
+
+
+def busy_share(load: PoolLoad) -> float | None:
+    """Share of the slots in use; None of a pool without a replica or without room for a request."""
+    if load.replicas == 0 or load.verdict == Verdict.NO_SLOTS:
+        return None
+    return float(load.utilization)
+
+
+def cost_of(usd_per_hour: float, isl_per_s: float, osl_per_s: float, prefill_share: float) -> CostAnswer:
+    """What a fleet costs.
+
+    Args:
+        usd_per_hour: Price of all replicas.
+        isl_per_s, osl_per_s: Prompt and output tokens of all requests.
+        prefill_share: Share of the time in service that is prefill; what rounding adds to one is cut off.
+    """
+    paid = cost(usd_per_hour, isl_per_s, osl_per_s, min(prefill_share, 1.0))
+    return CostAnswer(
+        *(float(value) for value in paid),
+        tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if usd_per_hour > 0 else None,
+    )
 
 
 def serves_enough(refused: float, request: LimitFields) -> bool:
@@ -62,7 +91,7 @@ def serves_enough(refused: float, request: LimitFields) -> bool:
 
 def meets_limit(pools: Sequence[PoolAnswer], refused: float, request: LimitFields) -> bool:
     """Whether every pool meets the limit, and enough requests are served."""
-    return all(pool.verdict == "met" for pool in pools) and serves_enough(refused, request)
+    return all(pool.verdict == MET for pool in pools) and serves_enough(refused, request)
 
 
 def fleet_answers(
@@ -115,20 +144,17 @@ def _fleet(
         for place in used
     ]
     busy = (sizing.load.replicas * sizing.load.utilization * facts.slots)[used]
-    prefill = min(float(busy @ facts.prefill_share[used] / busy.sum()), 1.0) if busy.any() else 0.0  # may round above
+    prefill_share = float(busy @ facts.prefill_share[used] / busy.sum()) if busy.any() else 0.0
     rates = rate_per_s * sizing.share[used]
     price_per_hour = sum(pool.price_per_hour for pool in pools)
-    paid = cost(price_per_hour, float(rates @ facts.mean_isl[used]), float(rates @ facts.mean_osl[used]), prefill)
+    isl_per_s, osl_per_s = (float(rates @ mean[used]) for mean in (facts.mean_isl, facts.mean_osl))
     ttfts = [pool.ttft_ms for pool in pools if pool.ttft_ms is not None]
     return FleetAnswer(
         pools=tuple(pools),
         gamma=float(gamma),
         replicas=sum(pool.replicas for pool in pools),
         gpus=sum(pool.gpus for pool in pools),
-        cost=CostAnswer(
-            *(float(value) for value in paid),
-            tokens_per_usd=float(tokens_per_usd(paid.per_million_total)) if price_per_hour > 0 else None,
-        ),
+        cost=cost_of(price_per_hour, isl_per_s, osl_per_s, prefill_share),
         ttft_ms=max(ttfts) if len(ttfts) == len(pools) and ttfts else None,
         refused=float(sizing.refused),
         meets=meets_limit(pools, float(sizing.refused), request),
@@ -150,7 +176,7 @@ def _pool(
         slots=int(facts.slots),
         share=float(share),
         rate_per_s=float(rate_per_s * share),
-        utilization=float(load.utilization),
+        utilization=busy_share(load),
         wait_probability=float(load.wait_probability),
         wait_ms=finite_ms(float(load.wait_s)),
         ttft_ms=finite_ms(float(load.ttft_s)),

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
 from aicjax.fleet.replica_spec import NotNegative
-from aicjax.fleet.request_fields import LimitFields, LoadFields, PoolFields, Request, Share, WorkloadFields, listed
+from aicjax.fleet.request_fields import LoadFields, PoolFields, Request, ReserveFields, Share, listed
 
 Growths = Annotated[
     tuple[Annotated[float, Field(gt=-1, le=10)], ...], BeforeValidator(listed), Field(min_length=1, max_length=32)
@@ -18,7 +18,7 @@ Amounts = Annotated[tuple[NotNegative, ...], BeforeValidator(listed), Field(min_
 Prices = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(listed), Field(min_length=1)]
 
 
-class ForecastRequest(Request, WorkloadFields, LoadFields, LimitFields, PoolFields):
+class ForecastRequest(Request, LoadFields, PoolFields, ReserveFields):
     """Replicas and money of each quarter, while the load grows at a constant rate or at one of several.
 
     Prices are one for all kinds of replica, or one for each: that of `replica`, then that of `replica_long`.
@@ -33,7 +33,6 @@ class ForecastRequest(Request, WorkloadFields, LoadFields, LimitFields, PoolFiel
         lead_quarters: Quarters between order and use.
         life_quarters: Quarters that an owned replica serves.
         resale: Share of the straight-line book value that is paid back at the end.
-        availability, max_utilization, spare_replicas: As in a sizing.
     """
 
     growths: Growths
@@ -45,9 +44,6 @@ class ForecastRequest(Request, WorkloadFields, LoadFields, LimitFields, PoolFiel
     lead_quarters: Annotated[int, Field(ge=0, le=40)] = 0
     life_quarters: Annotated[int, Field(ge=1, le=100)] = 16
     resale: Share = 0.0
-    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    spare_replicas: Annotated[int, Field(ge=0, le=1000)] = 0
 
     @property
     def scenario_chances(self) -> tuple[float, ...]:

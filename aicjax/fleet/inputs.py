@@ -10,6 +10,7 @@ from typing import Any
 from aicjax._results import InputError
 from aicjax._units import MS_PER_S
 from aicjax.fleet import lengths
+from aicjax.fleet.capacity import Target
 from aicjax.fleet.cdf import load_lengths
 from aicjax.fleet.computed import Serving, computed_profile
 from aicjax.fleet.engine_profile import engine_run
@@ -20,7 +21,7 @@ from aicjax.fleet.model_facts import published_model, reference_model
 from aicjax.fleet.presets import manual_power, manual_profile, preset
 from aicjax.fleet.profile import Profile
 from aicjax.fleet.replica_spec import ComputedReplica, EngineReplica, ManualReplica, PresetReplica, Replica
-from aicjax.fleet.request_fields import RATE_PER_S, WorkloadFields
+from aicjax.fleet.request_fields import RATE_PER_S, LimitFields, ReserveFields, WorkloadFields
 from aicjax.fleet.rules import FLEET_REFERENCE, SANE, Rules
 from aicjax.fleet.traces import Trace, load_trace
 
@@ -85,6 +86,12 @@ def load_of(request: Any) -> tuple[float, float]:
         rate_per_s = trace.rate_per_s if rate_per_s is None else rate_per_s
         cv2 = trace.gap_cv2 if cv2 is None else cv2
     return (RATE_PER_S if rate_per_s is None else rate_per_s), (1.0 if cv2 is None else cv2)
+
+
+def target_of(request: LimitFields) -> Target:
+    """The limit on the time to first token, and how much of the capacity may be used: all where no share is stated."""
+    most_used = request.max_utilization if isinstance(request, ReserveFields) else 1.0
+    return Target(request.ttft_ms / MS_PER_S, request.quantile, most_used)
 
 
 def _computed(replica: ComputedReplica, rules: Rules) -> Profile:

@@ -66,7 +66,7 @@ class FlexRow:
         cap: Requests that a replica may run at once.
         gpu_w: Power of a GPU at its load, and `cap_gpu_w` at most.
         fleet_kw: Power of all GPUs at their load, and `cap_kw` at most.
-        utilization: Share of the allowed requests that run.
+        utilization: Share of the allowed requests that run; None where a replica has no slot.
         ttft_ms: TTFT at the percentile; None in overload.
         verdict: As of a pool.
     """
@@ -77,7 +77,7 @@ class FlexRow:
     cap_gpu_w: float
     fleet_kw: float
     cap_kw: float
-    utilization: float
+    utilization: float | None
     ttft_ms: float | None
     verdict: str
 
@@ -109,7 +109,7 @@ class WattRow:
     Attributes:
         fleet: Pools in words.
         replicas, gpus: Of all pools.
-        utilization: Share of the slots in use, of the busiest pool; `sized` whether by the limit.
+        utilization: Share of the slots in use, of the busiest pool, None without slots; `sized` whether by the limit.
         running: Requests that a replica runs in the mean, of the last pool.
         gpu_w: Power of a GPU then.
         fleet_kw: Power of all GPUs.
@@ -125,7 +125,7 @@ class WattRow:
     replicas: int
     gpus: int
     sized: bool
-    utilization: float
+    utilization: float | None
     running: float
     gpu_w: float
     fleet_kw: float

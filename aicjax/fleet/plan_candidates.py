@@ -3,15 +3,15 @@
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
 from aicjax._results import MissingData, MissingPeak, NoFeasible
-from aicjax._units import MS_PER_S
 from aicjax.explore import SearchRequest, frame, search
 from aicjax.fleet import lengths
-from aicjax.fleet.capacity import PoolLoad, Target, Verdict, least_replicas
+from aicjax.fleet.capacity import PoolLoad, Verdict, least_replicas
 from aicjax.fleet.engine_profile import EngineRun, engine_run
-from aicjax.fleet.inputs import load_of
+from aicjax.fleet.inputs import load_of, target_of
 from aicjax.fleet.lengths import Lengths
 from aicjax.fleet.plan_request import PlanRequest
 from aicjax.fleet.profile import slots
@@ -19,6 +19,8 @@ from aicjax.fleet.replica_spec import EngineReplica
 from aicjax.fleet.service_times import ServiceLaw, moments, service_law
 
 _LAYOUT = ("tp", "pp", "dp", "moe_tp", "moe_ep")
+
+_least_replicas = jax.jit(least_replicas)
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,8 @@ def _candidate(
         weight=service.weight,
     )
     rate_per_s, cv2 = load_of(request)
-    load = least_replicas(room, rate_per_s, service, target_of(request), cv2)
+    load = _least_replicas(room, rate_per_s, service, target_of(request), cv2)
     return Candidate(replica, run, service, room, capacity_per_s, tpot_ms, load, int(load.replicas))
-
-
-def target_of(request: PlanRequest) -> Target:
-    """What the replicas must meet."""
-    return Target(request.ttft_ms / MS_PER_S, request.quantile, request.max_utilization)
 
 
 def _held_tokens(law: Lengths) -> float:

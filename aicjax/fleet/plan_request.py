@@ -6,14 +6,15 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
-from aicjax.fleet.replica_spec import Count, NotNegative
+from aicjax.explore.request import RECOMMENDING, Backend, Count, DatabaseMode
+from aicjax.fleet.replica_spec import NotNegative
 from aicjax.fleet.request_fields import (
-    LimitFields,
     LoadFields,
     Milliseconds,
     Request,
+    ReserveFields,
     SimulationFields,
-    WorkloadFields,
+    SpareReplicas,
     listed,
 )
 
@@ -21,7 +22,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(listed), Field(min_length=1, 
 Prices = Annotated[tuple[NotNegative, ...], BeforeValidator(listed), Field(min_length=1, max_length=32)]
 
 
-class PlanRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):
+class PlanRequest(Request, LoadFields, SimulationFields, ReserveFields):
     """A model, a load and its limits, on one GPU system or the best of several.
 
     Attributes:
@@ -32,23 +33,18 @@ class PlanRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFi
         price_per_gpu_hour: One price for all systems, or one for each [USD/h]; None ranks by GPUs and answers no cost.
         candidates: Deployments of each system that are sized.
         max_gpus_per_replica: GPUs of the largest replica.
-        spare_replicas: Replicas that may fail at once without missing the limit.
-        availability: Share of the time that a replica is up.
-        max_utilization: Highest share of the capacity that may be used.
         database_mode: What answers an operator, as in a search.
     """
 
     model_path: str
     systems: Names
-    backend: Literal["trtllm", "sglang", "vllm", "auto"] = "trtllm"
+    backend: Literal[Backend, "auto"] = "trtllm"
     tpot_ms: Milliseconds = 30.0
     price_per_gpu_hour: Prices | None = None
     candidates: Annotated[int, Field(ge=1, le=20)] = 3
     max_gpus_per_replica: Count = 8
-    spare_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    database_mode: Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"] = "HYBRID"
+    spare_replicas: SpareReplicas = 1
+    database_mode: DatabaseMode = RECOMMENDING
     constants: str | None = None
     ttft_ms: Milliseconds = 2000.0
 

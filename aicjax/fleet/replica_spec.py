@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a user states replicas: a preset, measured constants, an entry of the catalogue or a deployment of an engine."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
-from aicjax.explore.request_errors import input_error
+from aicjax.explore.request import RECOMMENDING, Backend, Count, DatabaseMode
+from aicjax.explore.request_errors import Strict
 
-Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(ge=1e-6, le=1e9)]
 NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -19,19 +19,7 @@ FORMS = (
 )
 
 
-class Part(BaseModel):
-    """Base of the parts of a request: closed set of names, finite numbers, every refusal an `InputError`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
-
-    def __init__(self, **values: Any):
-        try:
-            super().__init__(**values)
-        except ValidationError as refusal:
-            raise input_error(type(self), refusal) from None
-
-
-class PresetReplica(Part):
+class PresetReplica(Strict):
     """A published profile by name.
 
     Attributes:
@@ -43,7 +31,7 @@ class PresetReplica(Part):
     price_per_hour: NotNegative | None = None
 
 
-class ManualReplica(Part):
+class ManualReplica(Strict):
     """Measured constants: an iteration with n sequences of the calibration length takes base + n per_sequence.
 
     Attributes:
@@ -83,7 +71,7 @@ class ManualReplica(Part):
         return self
 
 
-class ComputedReplica(Part):
+class ComputedReplica(Strict):
     """A GPU and a model of the catalogue, by roofline.
 
     Attributes:
@@ -116,7 +104,7 @@ class ComputedReplica(Part):
         return self
 
 
-class EngineReplica(Part):
+class EngineReplica(Strict):
     """A deployment whose step times come from the measured tables of this project.
 
     Attributes:
@@ -133,7 +121,7 @@ class EngineReplica(Part):
 
     model: str
     system: str
-    backend: Literal["trtllm", "sglang", "vllm"] = "trtllm"
+    backend: Backend = "trtllm"
     backend_version: str | None = None
     tp: Count = 1
     pp: Count = 1
@@ -141,7 +129,7 @@ class EngineReplica(Part):
     moe_tp: Count | None = None
     moe_ep: Count | None = None
     batch_size: Count = 128
-    database_mode: Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"] = "HYBRID"
+    database_mode: DatabaseMode = RECOMMENDING
     constants: str | None = None
     price_per_gpu_hour: NotNegative = 0.0
     gemm_quant_mode: str | None = None
@@ -178,7 +166,7 @@ def _fields(text: str) -> dict[str, object]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _kind(fields: dict[str, object]) -> type[Part]:
+def _kind(fields: dict[str, object]) -> type[Strict]:
     by_field = {"preset": PresetReplica, "system": EngineReplica, "hardware": ComputedReplica, "base_ms": ManualReplica}
     for name, kind in by_field.items():
         if name in fields:

@@ -10,17 +10,23 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
-from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
+from aicjax._units import PERCENT
+from aicjax.explore.request_errors import Strict
+from aicjax.fleet.replica_spec import Count, PresetReplica, ReplicaField
+from aicjax.fleet.statistics import WARM_UP_SHARE
 
 Milliseconds = Annotated[float, Field(gt=0, le=1e9)]
 Rate = Annotated[float, Field(gt=0, le=1e9)]
 ArrivalCv2 = Annotated[float, Field(gt=0, le=1e4)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Availability = Annotated[float, Field(gt=0, le=1)]
+SpareReplicas = Annotated[int, Field(ge=0, le=1000)]
+ReplicaCount = Annotated[int, Field(ge=1, le=100_000)]
 CompatName = Literal["default", "fleet-reference"]
 TraceFormat = Literal["auto", "azure", "splitwise", "mooncake", "semantic_router"]
 RATE_PER_S = 200.0  # where none is stated
-LEAST_RUN = 5000  # requests
-WARM_UP_SHARE = 0.2  # of a run, which is not counted
+LEAST_REQUESTS = 100  # of a run
+ENOUGH_REQUESTS = 5000  # of a run, where none are stated
 WARM_UP_SERVICES = 3  # mean times of service
 MOST_REQUESTS = 20_000_000  # of one answer, over all fleets and seeds
 
@@ -46,17 +52,7 @@ def _replicas(value: Any) -> Any:
 Replicas = Annotated[tuple[ReplicaField, ...], BeforeValidator(_replicas), Field(min_length=1)]
 
 
-class Request(Part):
-    """Base of the requests.
-
-    Attributes:
-        compat: `fleet-reference` follows vllm-sr-sim also where it contradicts itself or queueing theory.
-    """
-
-    compat: CompatName = "default"
-
-
-class WorkloadFields(Part):
+class WorkloadFields(Strict):
     """Lengths of requests, stated in one of three ways.
 
     Attributes:
@@ -88,7 +84,7 @@ class WorkloadFields(Part):
         return self
 
 
-class LimitFields(Part):
+class LimitFields(Strict):
     """The limit on the time to first token.
 
     Attributes:
@@ -102,10 +98,34 @@ class LimitFields(Part):
     @property
     def quantile(self) -> float:
         """The percentile as a share."""
-        return self.percentile / 100
+        return self.percentile / PERCENT
 
 
-class SimulationFields(Part):
+class Request(WorkloadFields, LimitFields):
+    """Base of the requests.
+
+    Attributes:
+        compat: `fleet-reference` follows vllm-sr-sim also where it contradicts itself or queueing theory.
+    """
+
+    compat: CompatName = "default"
+
+
+class ReserveFields(Strict):
+    """What is kept free of load.
+
+    Attributes:
+        availability: Share of the time that a replica is up.
+        max_utilization: Highest share of the capacity that may be used.
+        spare_replicas: Replicas of each pool that may fail at once without missing the limit.
+    """
+
+    availability: Availability = 1.0
+    max_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    spare_replicas: SpareReplicas = 0
+
+
+class SimulationFields(Strict):
     """The size of a simulation.
 
     Attributes:
@@ -114,7 +134,7 @@ class SimulationFields(Part):
         seed: Random seed of the first.
     """
 
-    requests: Annotated[int, Field(ge=100)] | None = None
+    requests: Annotated[int, Field(ge=LEAST_REQUESTS)] | None = None
     seeds: Annotated[int, Field(ge=2, le=1024)] = 8
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
@@ -143,7 +163,7 @@ class SimulationFields(Part):
         if self.requests is not None:
             return self.requests
         enough = math.ceil(WARM_UP_SERVICES * concurrency / WARM_UP_SHARE)
-        return min(max(enough, LEAST_RUN), self.most_requests)
+        return min(max(enough, ENOUGH_REQUESTS), self.most_requests)
 
 
 def check_ascending(thresholds: Sequence[int], max_tokens: int) -> None:
@@ -156,7 +176,7 @@ def check_ascending(thresholds: Sequence[int], max_tokens: int) -> None:
         raise InputError("thresholds", list(thresholds), f"ascending and below max_tokens = {max_tokens}")
 
 
-class PoolFields(Part):
+class PoolFields(Strict):
     """The replicas of the pools, and the token counts at which requests part.
 
     Attributes:
@@ -183,7 +203,7 @@ class PoolFields(Part):
         return (*([self.replica] * len(self.thresholds)), last if self.thresholds else self.replica)
 
 
-class LoadFields(Part):
+class LoadFields(Strict):
     """How requests arrive.
 
     Attributes:

@@ -6,23 +6,26 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
-from aicjax.fleet.replica_spec import Count, Part, PresetReplica, ReplicaField
+from aicjax.explore.request_errors import Strict
+from aicjax.fleet.replica_spec import Count, PresetReplica, ReplicaField
 from aicjax.fleet.request_fields import (
     ArrivalCv2,
-    LimitFields,
+    Availability,
     LoadFields,
     Milliseconds,
     PoolFields,
     Rates,
+    ReplicaCount,
     Replicas,
     Request,
+    ReserveFields,
     Share,
     SimulationFields,
-    WorkloadFields,
     listed,
 )
 
 Gamma = Annotated[float, Field(ge=1, le=4)]
+GammaStep = Annotated[float, Field(ge=0.01, le=3)]
 RouterName = Literal["length", "spillover", "compress", "least_loaded", "round_robin", "random", "model", "semantic"]
 Start = Literal["empty", "settled"]
 MOST_TOKENS = 1_000_000_000  # of a request, which is simulated with 32-bit integers
@@ -30,25 +33,19 @@ LEAST_RUNS = 5  # whose spread gives an interval
 ROUTERS: tuple[RouterName, ...] = ("length", "spillover", "compress", "least_loaded", "round_robin", "random")
 
 
-class _SizingFields(Part):
+class _SizingFields(ReserveFields):
     """Rules of a sizing.
 
     Attributes:
         gamma_min, gamma_max: Requests of up to this many times the threshold are compressed to it (two pools); 1 for
             none. The first and the last factor that is tried, with `gamma_step` between.
         compressible: Share of those requests whose prompt may be compressed.
-        availability: Share of the time that a replica is up.
-        max_utilization: Highest share of the capacity that may be used.
-        spare_replicas: Replicas of each pool that may fail at once without missing the limit.
     """
 
     gamma_min: Gamma = 1.0
     gamma_max: Gamma = 2.0
-    gamma_step: Annotated[float, Field(ge=0.01, le=3)] = 0.1
+    gamma_step: GammaStep = 0.1
     compressible: Share = 0.75
-    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.85
-    spare_replicas: Annotated[int, Field(ge=0, le=1000)] = 0
 
     @property
     def gammas(self) -> tuple[float, ...]:
@@ -63,7 +60,7 @@ class _SizingFields(Part):
         return self
 
 
-class SizeRequest(Request, WorkloadFields, LoadFields, LimitFields, PoolFields, SimulationFields, _SizingFields):
+class SizeRequest(Request, LoadFields, PoolFields, SimulationFields, _SizingFields):
     """The fewest replicas that serve a rate within a limit.
 
     Attributes:
@@ -73,7 +70,7 @@ class SizeRequest(Request, WorkloadFields, LoadFields, LimitFields, PoolFields, 
     verify_top: Annotated[int, Field(ge=0, le=20)] = 3
 
 
-class PoolSpec(Part):
+class PoolSpec(Strict):
     """A pool of a stated fleet.
 
     Attributes:
@@ -84,11 +81,11 @@ class PoolSpec(Part):
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     replica: ReplicaField
-    replicas: Annotated[int, Field(ge=1, le=100_000)]
+    replicas: ReplicaCount
     max_tokens: Annotated[int, Field(ge=16, le=MOST_TOKENS)] = 8192
 
 
-class FleetSpec(Part):
+class FleetSpec(Strict):
     """Pools and the rule by which requests go to them.
 
     Attributes:
@@ -113,7 +110,7 @@ class FleetSpec(Part):
         return self
 
 
-class SimulateRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):
+class SimulateRequest(Request, LoadFields, SimulationFields):
     """A stated fleet under a stated load, request by request: in the long run, or over a stated horizon.
 
     Attributes:
@@ -128,7 +125,7 @@ class SimulateRequest(Request, WorkloadFields, LoadFields, LimitFields, Simulati
     fleet: FleetSpec
     horizon_s: Annotated[float, Field(gt=0)] | None = None
     start: Start = "empty"
-    availability: Annotated[float, Field(gt=0, le=1)] | None = None
+    availability: Availability | None = None
     enough_probability: Annotated[float, Field(gt=0, lt=1)] = 0.999
 
     @model_validator(mode="after")
@@ -149,7 +146,7 @@ class SimulateRequest(Request, WorkloadFields, LoadFields, LimitFields, Simulati
         return self.horizon_s is not None and self.start == "empty"
 
 
-class ParetoRequest(Request, WorkloadFields, LoadFields, LimitFields, _SizingFields):
+class ParetoRequest(Request, LoadFields, _SizingFields):
     """Cost against latency of all thresholds between two pools.
 
     Attributes:
@@ -164,7 +161,7 @@ class ParetoRequest(Request, WorkloadFields, LoadFields, LimitFields, _SizingFie
     gamma_max: Gamma = 1.0
 
 
-class WhatIfRequest(Request, WorkloadFields, LimitFields, PoolFields, _SizingFields):
+class WhatIfRequest(Request, PoolFields, _SizingFields):
     """The sizing at several rates, or on several kinds of replica.
 
     Attributes:
@@ -178,7 +175,7 @@ class WhatIfRequest(Request, WorkloadFields, LimitFields, PoolFields, _SizingFie
     arrival_cv2: ArrivalCv2 | None = None
 
 
-class RoutersRequest(Request, WorkloadFields, LoadFields, LimitFields, SimulationFields):
+class RoutersRequest(Request, LoadFields, SimulationFields):
     """Routing rules on the same fleet and the same requests.
 
     Attributes:
@@ -195,7 +192,7 @@ class RoutersRequest(Request, WorkloadFields, LoadFields, LimitFields, Simulatio
         return self.seeds * len(self.routers)
 
 
-class DisaggRequest(Request, WorkloadFields, LoadFields, LimitFields):
+class DisaggRequest(Request, LoadFields):
     """Counts of prefill and decode replicas that serve a rate within both limits.
 
     Attributes:
@@ -226,7 +223,7 @@ class DisaggRequest(Request, WorkloadFields, LoadFields, LimitFields):
         return self
 
 
-class PowerRequest(Request, WorkloadFields, LoadFields, LimitFields, _SizingFields):
+class PowerRequest(Request, LoadFields, _SizingFields):
     """Power of a fleet: what can be shed for a while, or tokens per watt of several kinds of replica.
 
     Attributes:
@@ -238,7 +235,7 @@ class PowerRequest(Request, WorkloadFields, LoadFields, LimitFields, _SizingFiel
         max_tokens: Most tokens of a request.
     """
 
-    replicas: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    replicas: ReplicaCount | None = None
     compare: Replicas = (PresetReplica(preset="h100"), PresetReplica(preset="a100"), PresetReplica(preset="a10g"))
     flex_percents: Annotated[
         tuple[Annotated[float, Field(ge=0, le=100)], ...], BeforeValidator(listed), Field(min_length=1)

@@ -54,7 +54,7 @@ class PoolDown:
     Attributes:
         down: Replicas that are down.
         probability: Of exactly so many; None where the availability is not known.
-        utilization: Share of the slots in use; None without a replica.
+        utilization: Share of the slots in use; None without a replica, or where none has a slot.
         ttft_ms: TTFT at the percentile; None in overload.
         verdict: `met`, or why not.
     """

@@ -15,13 +15,12 @@ from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.fleet_simulation import Deployment
 from aicjax.fleet.inputs import law_of, load_of, profile_of, trace_of
 from aicjax.fleet.profile import Profile, stacked
+from aicjax.fleet.request_fields import LEAST_REQUESTS
 from aicjax.fleet.requests import FleetSpec, RoutersRequest, SimulateRequest
 from aicjax.fleet.routing import Requests, Route
 from aicjax.fleet.service_times import moments, service_law
 from aicjax.fleet.statistics import after_warm_up
 from aicjax.fleet.traces import Trace, pool_labels
-
-LEAST_REQUESTS = 100  # of a run
 
 
 class Traffic(NamedTuple):

@@ -9,12 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from aicjax._results import InputError
-from aicjax._units import MS_PER_S
 from aicjax.fleet.answer_parts import FleetAnswer
 from aicjax.fleet.capacity import Target
 from aicjax.fleet.fleet_constants import load_fleet_constants
 from aicjax.fleet.fleet_rows import SizingRequest, fleet_answers
-from aicjax.fleet.inputs import load_of
+from aicjax.fleet.inputs import load_of, target_of
 from aicjax.fleet.lengths import Lengths, share_below
 from aicjax.fleet.pools import Compression
 from aicjax.fleet.profile import Profile, floats, slots
@@ -72,7 +71,7 @@ def given_of(request: SizingRequest, law: Lengths, gammas: Sequence[float]) -> G
         max_tokens=jnp.asarray(request.max_tokens, float),
         gammas=jnp.asarray(gammas, float),
         demand=floats(Demand(rate_per_s, arrival_cv2, request.availability)),
-        target=floats(Target(request.ttft_ms / MS_PER_S, request.quantile, request.max_utilization)),
+        target=floats(target_of(request)),
         compression=floats(Compression(NO_COMPRESSION[0], request.compressible, latency_s)),
     )
 

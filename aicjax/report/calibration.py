@@ -4,6 +4,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from aicjax.report.table import optional
+
 if TYPE_CHECKING:
     from aicjax.calibrate.calibration import Calibration
 
@@ -20,7 +22,7 @@ def lines(found: "Calibration") -> list[str]:
         + f"{'tau':>8}",
     ]
     for stage, scores in found.scores.items():
-        tau = "-" if scores["tau"] is None else f"{scores['tau']:.3f}"
+        tau = optional(scores["tau"], ".3f")
         text.append(f"{stage:32}" + "".join(f"{_error(scores[name]):>22}" for name in _QUANTITIES) + f"{tau:>8}")
     text += ["", f"{'constant':32}" + "".join(f"{backend:>12}" for backend in found.vectors)]
     for name, values in fitted(found).items():

@@ -14,7 +14,7 @@ from aicjax.report import manifest, phrases, result_json, summary
 from aicjax.report.console import print_lines
 from aicjax.report.result_text import title
 from aicjax.report.rows import Row
-from aicjax.report.table import print_top
+from aicjax.report.table import optional, print_top
 
 _COLUMNS = ("experiment", "tok/s/gpu", "of best", "tok/s/user", "TTFT ms", "TPOT ms", "GPUs", "deployment")
 _LEFT = ("experiment", "deployment")
@@ -72,9 +72,9 @@ def _beside(result: ExperimentsResult, best: dict[str, Row]) -> Table:
             name,
             f"{row.tokens_per_s_per_gpu:.2f}",
             f"{row.tokens_per_s_per_gpu / most:.0%}",
-            "-" if row.tokens_per_s_per_user is None else f"{row.tokens_per_s_per_user:.2f}",
+            optional(row.tokens_per_s_per_user, ".2f"),
             f"{row.ttft_ms:.1f}",
-            "-" if row.tpot_ms is None else f"{row.tpot_ms:.2f}",
+            optional(row.tpot_ms, ".2f"),
             str(row.gpus),
             deployment if meets else f"{deployment}, misses its limits",
             style="bold" if name == result.chosen else None,

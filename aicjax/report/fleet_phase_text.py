@@ -3,6 +3,7 @@
 
 from rich.console import Console
 
+from aicjax._names import counted
 from aicjax._results import NoFeasible
 from aicjax.fleet.phase_answers import DisaggAnswer, DisaggRow, FlexAnswer, WattAnswer
 from aicjax.report.fleet_view import View, milliseconds, share, usd
@@ -32,7 +33,8 @@ def _phrase(answer: DisaggAnswer, row: DisaggRow) -> str:
 def _disagg_lines(answer: DisaggAnswer) -> list[str]:
     best = answer.rows[0]
     return [
-        f"{_phrase(answer, best)}: {best.gpus} GPUs, {usd(best.price_per_hour)}/h, {usd(best.price_per_year)} a year",
+        f"{_phrase(answer, best)}: {counted(best.gpus, 'GPU')}, {usd(best.price_per_hour)}/h, "
+        f"{usd(best.price_per_year)} a year",
         f"up to {best.capacity_per_s:.1f} req/s; bottleneck {best.bottleneck}; TTFT {milliseconds(best.ttft_ms)} ms, "
         f"TPOT {milliseconds(best.tpot_ms)} ms (limit {answer.tpot_ms:g} ms)",
     ]

@@ -5,15 +5,16 @@ from typing import Any
 
 from rich.console import Console
 
+from aicjax._names import counted
 from aicjax._results import NoFeasible
+from aicjax.fleet.answer_parts import MET, MISSED
 from aicjax.fleet.run_answers import RoutersAnswer, SimulateAnswer, Simulated, SimulatedPool
 from aicjax.report.fleet_view import View, interval, milliseconds, share, usd
-from aicjax.report.table import Column, print_fitted
+from aicjax.report.table import Column, optional, print_fitted
 
 
 def _within(result: Simulated) -> str:
-    within = result.within_limit
-    return "-" if within is None else f"{within.value:.2%}"
+    return optional(result.within_limit and result.within_limit.value, ".2%")
 
 
 def _lost(result: Simulated) -> str:
@@ -39,7 +40,8 @@ def _simulate_lines(answer: SimulateAnswer) -> list[str]:
     lines = [
         headline,
         f"P{answer.asked.percentile:g} TTFT {interval(fleet.ttft_ms)} ms, median {interval(fleet.ttft_p50_ms)} ms",
-        f"{answer.gpus} GPUs, {usd(answer.price_per_hour)}/h, {usd(answer.price_per_year)} a year; {_horizon(answer)}",
+        f"{counted(answer.gpus, 'GPU')}, {usd(answer.price_per_hour)}/h, {usd(answer.price_per_year)} a year; "
+        f"{_horizon(answer)}",
     ]
     busy = max(answer.pools, key=lambda pool: pool.result.offered)
     if busy.result.offered >= 1:
@@ -88,19 +90,15 @@ _POOL_COLUMNS = (
 
 _DOWN_COLUMNS = (
     Column("pool", lambda row: row[0].name, "left"),
-    Column("needed", lambda row: _count(row[0].needed)),
-    Column("spares\nadvised", lambda row: _count(row[0].spare)),
+    Column("needed", lambda row: optional(row[0].needed, "d")),
+    Column("spares\nadvised", lambda row: optional(row[0].spare, "d")),
     Column("up", lambda row: str(row[0].replicas - row[1].down)),
     Column("down", lambda row: str(row[1].down)),
-    Column("probability", lambda row: "-" if row[1].probability is None else f"{row[1].probability:.3%}"),
+    Column("probability", lambda row: optional(row[1].probability, ".3%")),
     Column("busy", lambda row: share(row[1].utilization)),
     Column("TTFT\nms", lambda row: milliseconds(row[1].ttft_ms)),
     Column("verdict", lambda row: row[1].verdict, "left"),
 )
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
 
 
 def _simulate_table(answer: SimulateAnswer, console: Console) -> None:
@@ -117,11 +115,11 @@ def _simulate_table(answer: SimulateAnswer, console: Console) -> None:
 
 
 def _simulate_failure(answer: SimulateAnswer) -> NoFeasible | None:
-    if answer.verdict == "met":
+    if answer.verdict == MET:
         return None
     within = f"{_within(answer.fleet)} within {answer.asked.ttft_ms:g} ms"
     full = _without_slots(answer)
-    if full is not None and answer.verdict == "missed":
+    if full is not None and answer.verdict == MISSED:
         room = f"no room for a request of up to {full.max_tokens:,} tokens in the {full.name} pool"
         return NoFeasible(f"The fleet is missed: {within}; binding: memory, {room}.")
     worst = max(answer.pools, key=lambda pool: pool.result.offered)

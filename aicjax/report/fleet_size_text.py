@@ -5,10 +5,11 @@ from typing import Any
 
 from rich.console import Console
 
+from aicjax._names import counted
 from aicjax._results import NoFeasible
 from aicjax.fleet.answer_parts import FleetAnswer, ParetoAnswer, PoolAnswer, SizeAnswer, WhatIfAnswer
 from aicjax.report.fleet_view import View, fleet_phrase, interval, milliseconds, share, usd
-from aicjax.report.table import Column, print_fitted
+from aicjax.report.table import Column, optional, print_fitted
 
 _POOL_COLUMNS = (
     Column("pool", lambda pool: pool.name, "left"),
@@ -39,7 +40,7 @@ def print_pools(console: Console, title: str, pools: tuple[PoolAnswer, ...]) -> 
 def fleet_lines(fleet: FleetAnswer) -> list[str]:
     """A fleet and its cost, in sentences."""
     cost = fleet.cost
-    head = f"{fleet_phrase(fleet)}: {fleet.gpus} GPUs"
+    head = f"{fleet_phrase(fleet)}: {counted(fleet.gpus, 'GPU')}"
     if cost.per_hour > 0:
         lines = [
             f"{head}, {usd(cost.per_hour)}/h, {usd(cost.per_year)} a year",
@@ -77,7 +78,7 @@ _FLEET_COLUMNS = (
     Column("$ a year", lambda fleet: usd(fleet.cost.per_year)),
     Column("TTFT\nms", lambda fleet: milliseconds(fleet.ttft_ms)),
     Column("meets", lambda fleet: "yes" if fleet.meets else "no"),
-    Column("simulated\nP(meets)", lambda fleet: "-" if fleet.confidence is None else f"{fleet.confidence:.3f}"),
+    Column("simulated\nP(meets)", lambda fleet: optional(fleet.confidence, ".3f")),
 )
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from aicjax._results import NoFeasible
 from aicjax.fleet.answer_parts import Asked, FleetAnswer, Interval, PoolAnswer
+from aicjax.report.table import optional
 
 
 class View(NamedTuple):
@@ -51,7 +52,7 @@ def usd(amount: float) -> str:
 
 def milliseconds(value: float | None) -> str:
     """A time, or a dash."""
-    return "-" if value is None else f"{value:,.1f}"
+    return optional(value, ",.1f")
 
 
 def interval(value: Interval | None) -> str:
@@ -65,4 +66,4 @@ def interval(value: Interval | None) -> str:
 
 def share(value: float | None) -> str:
     """A share in percent."""
-    return "-" if value is None else f"{value:.1%}"
+    return optional(value, ".1%")

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from aicjax._names import counted
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.grid_gain import GridGain
@@ -66,7 +67,8 @@ def _gain(gain: GridGain, *, first: bool) -> str:
     source = f", from {change(gain)}" if gain.percent >= _NOTHING and change(gain) else ""
     if _NEEDED in gain.best:
         gpus, base = (int(frame[_NEEDED][0]) for frame in (gain.best, gain.base_best))
-        return f"{gpus} GPUs, as on {where}" if gpus == base else f"{gpus} GPUs instead of {base} on {where}{source}"
+        needed = counted(gpus, "GPU")
+        return f"{needed}, as on {where}" if gpus == base else f"{needed} instead of {base} on {where}{source}"
     over = f" over {where}" if first else ""
     return f"{round(gain.percent, 1) + 0.0:+.1f} %{over} ({gain.base_best[CLUSTER][0]:.2f}){source}"
 

@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from aicjax._units import PERCENT
 from aicjax.report.console import print_lines, stdout_console
-from aicjax.report.table import Column, print_fitted
+from aicjax.report.table import Column, optional, print_fitted
 
 if TYPE_CHECKING:
     from aicjax.calibrate.compare import Comparison
@@ -51,7 +52,7 @@ def records(found: "Comparison") -> list[dict[str, Any]]:
             record[name] = {
                 "measured": theirs,
                 "predicted": value if known else None,
-                "error_percent": 100 * (value / theirs - 1) if known else None,
+                "error_percent": PERCENT * (value / theirs - 1) if known else None,
             }
             if low is not None and high is not None and name != "throughput":
                 ends = float(low[row, quantity]), float(high[row, quantity])
@@ -74,7 +75,7 @@ def _columns(name: str, *, with_range: bool) -> list[Column]:
     title, unit, digits = _SHOWN[name]
 
     def of(key: str) -> Callable[[Any], str]:
-        return lambda row: "-" if row[name][key] is None else f"{row[name][key]:.{digits}f}"
+        return lambda row: optional(row[name][key], f".{digits}f")
 
     def measured(row: Any) -> str:
         return of("measured")(row) + "!" * (row[name].get("in_range") is False)
@@ -82,7 +83,7 @@ def _columns(name: str, *, with_range: bool) -> list[Column]:
     def error(row: Any) -> str:
         value = row[name]["error_percent"]
         saturated = "*" if name == "ttft" and row["queue_saturated"] else ""
-        return "-" if value is None else f"{value:+.1f}{saturated}"
+        return optional(value, "+.1f") + (saturated if value is not None else "")
 
     def ends(row: Any) -> str:
         value = row[name]["range"]

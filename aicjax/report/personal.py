@@ -4,6 +4,8 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+from aicjax.report.table import optional
+
 if TYPE_CHECKING:
     from aicjax.calibrate.personal import Personal
 
@@ -23,7 +25,8 @@ def lines(found: "Personal") -> list[str]:
         text.append(f"{model} on {system}, {backend}, {found.measured[model, system, backend]} measured: {said}")
     for name in _QUANTITIES:
         before, after = (
-            f"{_number(s[name]['mape'])} / {_number(s[name]['median'])}" for s in (found.before, found.after)
+            f"{optional(s[name]['mape'], '.1f')} / {optional(s[name]['median'], '.1f')}"
+            for s in (found.before, found.after)
         )
         text.append(f"error of {name.upper()}, mean / median in %: {before} before, {after} by the other measurements")
     return text
@@ -45,7 +48,3 @@ def as_dict(found: "Personal") -> dict[str, Any]:
 def _ends(factor: float, variance: float) -> str:
     reach = math.exp(_EIGHT_OF_TEN * math.sqrt(variance))
     return f"{factor / reach:.2f} - {factor * reach:.2f}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"

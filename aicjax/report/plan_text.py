@@ -3,10 +3,12 @@
 
 from rich.console import Console
 
+from aicjax._names import counted
 from aicjax._results import NoFeasible
+from aicjax.fleet.answer_parts import MET, PREFILL_TOO_SLOW
 from aicjax.fleet.plan_answers import PlanAnswer, PlanRow
 from aicjax.report.fleet_view import View, interval, milliseconds, share, usd
-from aicjax.report.table import Column, print_fitted
+from aicjax.report.table import Column, optional, print_fitted
 
 
 def _layout(row: PlanRow) -> str:
@@ -21,7 +23,7 @@ def _deployment(row: PlanRow) -> str:
 def _lines(answer: PlanAnswer) -> list[str]:
     best = answer.rows[0]
     spare = f" ({best.needed} needed, {best.spare} spare)" if best.spare else ""
-    head = f"{best.replicas} replicas{spare} of {_deployment(best)}: {best.gpus} GPUs"
+    head = f"{counted(best.replicas, 'replica')}{spare} of {_deployment(best)}: {counted(best.gpus, 'GPU')}"
     if best.cost is None:
         lines = [f"{head}; no price of a GPU is stated: the fewest GPUs are first"]
     else:
@@ -55,7 +57,7 @@ _NUMBERS = (
     Column("TTFT ms\nqueue law", lambda row: milliseconds(row.ttft_ms)),
     Column("TTFT ms\nsimulated", lambda row: interval(row.ttft_simulated_ms)),
     Column("TPOT ms", lambda row: interval(row.tpot_simulated_ms) if row.tpot_simulated_ms else f"{row.tpot_ms:.1f}"),
-    Column("P(meets)", lambda row: "-" if row.confidence is None else f"{row.confidence:.3f}"),
+    Column("P(meets)", lambda row: optional(row.confidence, ".3f")),
     Column("verdict", lambda row: row.verdict, "left"),
 )
 
@@ -68,9 +70,9 @@ def _table(answer: PlanAnswer, console: Console) -> None:
 
 def _failure(answer: PlanAnswer) -> NoFeasible | None:
     best = answer.rows[0]
-    if best.verdict == "met":
+    if best.verdict == MET:
         return None
-    alone = "" if best.verdict != "isolated prefill time" else "; no number of replicas helps"
+    alone = "" if best.verdict != PREFILL_TOO_SLOW else "; no number of replicas helps"
     return NoFeasible(f"Nothing meets the limits; binding: {best.verdict}{alone}; the nearest is {_deployment(best)}.")
 
 

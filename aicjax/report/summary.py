@@ -3,6 +3,7 @@
 
 import dataclasses
 
+from aicjax._names import counted
 from aicjax._results import AicjaxError, NoFeasible
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, SearchResult, TaskResult
@@ -31,7 +32,7 @@ def question(result: SearchResult) -> list[str]:
     tasks = [task for task in result.by_backend.values() if task.version]
     versions = ", ".join(dict.fromkeys(f"{task.backend} {task.version}" for task in tasks))
     if request.total_gpus is not None:
-        gpus = f"{request.total_gpus} GPUs of {systems}"
+        gpus = f"{counted(request.total_gpus, 'GPU')} of {systems}"
     elif request.target_request_rate is not None:
         gpus = f"{request.target_request_rate:g} requests/s on {systems}"
     else:
@@ -39,7 +40,7 @@ def question(result: SearchResult) -> list[str]:
     workload = f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens"
     if request.has_images:
         count, sides = request.num_images_per_request, f"{request.image_height} x {request.image_width}"
-        workload += f", {count} image{'' if count == 1 else 's'} of {sides} pixels"
+        workload += f", {counted(count, 'image')} of {sides} pixels"
     if request.nextn:
         workload += f", {request.nextn} drafts a step ({request.nextn_accepted:g} accepted)"
     asked = f"{workload}; {_limits(request)}; {request.database_mode}{phrases.following(request)}"
@@ -59,7 +60,8 @@ def headline(result: SearchResult) -> str:
     tpot = "" if row.tpot_ms is None else f", TPOT {row.tpot_ms:.2f} ms"
     return (
         f"{task.name}: {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}; "
-        f"{row.replicas} x ({phrases.composition(row.workers)}) on {row.gpus} GPUs, TTFT {row.ttft_ms:.2f} ms{tpot}"
+        f"{row.replicas} x ({phrases.composition(row.workers)}) on {counted(row.gpus, 'GPU')}, "
+        f"TTFT {row.ttft_ms:.2f} ms{tpot}"
     )
 
 
@@ -85,11 +87,11 @@ def answer(result: SearchResult) -> list[str]:
     row = top_rows(task, result.request)[0]
     tpot = "" if row.tpot_ms is None else f"TPOT {row.tpot_ms:.2f} ms, "
     user = "" if row.tokens_per_s_per_user is None else f"{row.tokens_per_s_per_user:.2f} tokens/s/user, "
-    replicas = f"{row.replicas} replica{'' if row.replicas == 1 else 's'}"
+    replicas = counted(row.replicas, "replica")
     title = "Best" if task.meets_target else "Misses the limits, nearest"
     return [
         f"{title}: {task.name}, {row.tokens_per_s_per_gpu:.2f} tokens/s/gpu{comparison(result)}",
-        f"  {replicas} of {phrases.composition(row.workers)}, {row.gpus} GPUs",
+        f"  {replicas} of {phrases.composition(row.workers)}, {counted(row.gpus, 'GPU')}",
         f"  {row.tokens_per_s:,.2f} tokens/s, {user}{row.requests_per_s:.2f} requests/s, {row.concurrency} in flight",
         f"  TTFT {row.ttft_ms:.2f} ms, {tpot}request {row.request_latency_ms:.2f} ms",
     ]

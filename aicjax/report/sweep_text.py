@@ -6,12 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
+from aicjax._names import counted
 from aicjax.explore import frame as frames
 from aicjax.report import phrases
 from aicjax.report.console import print_lines
 from aicjax.report.rows import workers
 from aicjax.report.sweep_json import span
-from aicjax.report.table import Column, print_fitted
+from aicjax.report.table import Column, optional, print_fitted
 from aicjax.sweeps.result import OVERALL, REASONS, Answer, SweepResult
 from aicjax.sweeps.spec import OBJECTIVES, Limits, SweepSpec
 
@@ -53,7 +54,7 @@ def question(spec: SweepSpec) -> list[str]:
         "workload": len(spec.workloads),
         "memory fraction": len(spec.memory_fraction),
     }
-    crossed = [f"{size} {name}{'' if size == 1 else 's'}" for name, size in sizes.items() if size > 1]
+    crossed = [counted(size, name) for name, size in sizes.items() if size > 1]
     names = [", ".join(axis) for axis in (spec.models, spec.systems, spec.backends)]
     axes = ("batch", "ctx_tokens") if spec.serving_mode == "agg" else ("prefill_batch", "decode_batch")
     counts = "; ".join(_axis(name, getattr(spec, name)) for name in axes)
@@ -201,7 +202,7 @@ def _figures(spec: SweepSpec, objective: str) -> list[Column]:
 
 
 def _of(name: str, decimals: int) -> Callable[[Record], str]:
-    return lambda row: "-" if row[name] is None else f"{row[name]:.{decimals}f}"
+    return lambda row: optional(row[name], f".{decimals}f")
 
 
 def _number(value: float) -> str:
@@ -228,4 +229,4 @@ def _requests(row: Record) -> str:
 
 def _memory(row: Record) -> str:
     values = (worker.memory_gib for worker in workers(dict(row)))
-    return ", ".join("-" if value is None else f"{value:.1f}" for value in values)
+    return ", ".join(optional(value, ".1f") for value in values)

@@ -22,25 +22,18 @@ class Column(NamedTuple):
     side: Literal["left", "right"] = "right"
 
 
-def _optional(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
-
-
-def _gib(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def optional(value: float | None, form: str) -> str:
+    """A number in a format, or a dash where there is none."""
+    return "-" if value is None else format(value, form)
 
 
 _COMMON = (
     Column("#", lambda row: str(row.rank)),
     Column("tok/s\n/gpu", lambda row: f"{row.tokens_per_s_per_gpu:.2f}"),
-    Column("tok/s\n/user", lambda row: _optional(row.tokens_per_s_per_user)),
+    Column("tok/s\n/user", lambda row: optional(row.tokens_per_s_per_user, ".2f")),
     Column("req/s", lambda row: f"{row.requests_per_s:.2f}"),
     Column("TTFT\nms", lambda row: f"{row.ttft_ms:.1f}"),
-    Column("TPOT\nms", lambda row: _optional(row.tpot_ms)),
+    Column("TPOT\nms", lambda row: optional(row.tpot_ms, ".2f")),
     Column("total\nms", lambda row: f"{row.request_latency_ms:.0f}"),
     Column("in\nflight", lambda row: str(row.concurrency)),
     Column("replica\nx GPUs", lambda row: f"{row.replicas} x {row.gpus // row.replicas if row.replicas else 0}"),
@@ -48,9 +41,9 @@ _COMMON = (
 _RANGES = {  # what a column gets beside it where rows have ranges
     "TTFT\nms": Column("TTFT\n80 %", lambda row: cell(row.ranges and row.ranges.ttft_ms)),
     "TPOT\nms": Column("TPOT\n80 %", lambda row: cell(row.ranges and row.ranges.tpot_ms)),
-    "total\nms": Column("meets\nlimits", lambda row: _share(row.ranges and row.ranges.limits_met)),
+    "total\nms": Column("meets\nlimits", lambda row: optional(row.ranges and row.ranges.limits_met, ".0%")),
 }
-_MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(_gib(worker.memory_gib) for worker in row.workers))
+_MEMORY = Column("GiB\n/GPU", lambda row: ", ".join(optional(worker.memory_gib, ".1f") for worker in row.workers))
 _BINDING = Column("held back\nby", lambda row: row.binding or "-", "left")
 _PROVENANCE = Column("least sure\nsource", lambda row: row.provenance or "-", "left")
 _DROPPED_FIRST = (

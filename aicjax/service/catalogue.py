@@ -7,6 +7,7 @@ import numpy as np
 from fastapi import APIRouter
 
 from aicjax._names import one_of
+from aicjax._units import MS_PER_S
 from aicjax.fleet.cdf import bundled_lengths, load_lengths
 from aicjax.fleet.inputs import profile_of
 from aicjax.fleet.lengths import from_data
@@ -69,8 +70,8 @@ def _profile_row(name: str) -> dict[str, Any]:
     return {
         "name": profile.name,
         "key": name,
-        "W_ms": float(profile.base_s) * 1000,
-        "H_ms_per_slot": float(profile.per_sequence_s) * 1000,
+        "W_ms": float(profile.base_s) * MS_PER_S,
+        "H_ms_per_slot": float(profile.per_sequence_s) * MS_PER_S,
         "calibration_ctx": int(profile.calibration_tokens),
         "chunk": int(profile.chunk_tokens),
         "blk_size": int(profile.block_tokens),

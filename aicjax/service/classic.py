@@ -4,6 +4,7 @@
 from typing import Any
 
 from aicjax._results import InputError
+from aicjax._units import PERCENT, USD_PER_KUSD
 from aicjax.fleet import answer_reference, answer_run, answer_size
 from aicjax.fleet.answer_parts import FleetAnswer, SizeAnswer
 from aicjax.fleet.answer_reference import best_of
@@ -136,7 +137,7 @@ def _optimized_there(asked: SizeRequest) -> dict[str, Any]:
 def _beside_baseline(best: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the best fleet saves of the cost without compression."""
     cost = next((row["annual_cost_kusd"] for row in rows if row["gamma"] == 1), None)
-    saved = round(100 * (1 - best["annual_cost_kusd"] / cost), 1) if cost else None
+    saved = round(PERCENT * (1 - best["annual_cost_kusd"] / cost), 1) if cost else None
     return {"best": best, "sweep": rows, "baseline_annual_cost_kusd": cost, "savings_pct": saved}
 
 
@@ -156,7 +157,7 @@ def _row(fleet: FleetAnswer, *, simulated: bool) -> dict[str, Any]:
         "n_s": pools["short"].replicas if "short" in pools else 0,
         "n_l": pools["long"].replicas if "long" in pools else 0,
         "total_gpus": fleet.replicas,
-        "annual_cost_kusd": fleet.cost.per_year / 1000,
+        "annual_cost_kusd": fleet.cost.per_year / USD_PER_KUSD,
         "p99_short_ms": late_ms("short"),
         "p99_long_ms": late_ms("long"),
         "slo_met": fleet.meets,
@@ -167,7 +168,7 @@ def _row(fleet: FleetAnswer, *, simulated: bool) -> dict[str, Any]:
 def _simulated(answer: SimulateAnswer) -> dict[str, Any]:
     return {
         "total_gpus": sum(pool.replicas for pool in answer.pools),
-        "annual_cost_kusd": answer.price_per_year / 1000,
+        "annual_cost_kusd": answer.price_per_year / USD_PER_KUSD,
         **_fleet(answer.fleet),
         "pools": [
             {
@@ -207,6 +208,8 @@ def _what_if(found: list[SimulateAnswer]) -> dict[str, Any]:
     for answer in found:
         figures = _fleet(answer.fleet)
         del figures["fleet_p50_ttft_ms"]
-        points.append({"lam": answer.asked.rate_per_s, **figures, "annual_cost_kusd": answer.price_per_year / 1000})
+        points.append(
+            {"lam": answer.asked.rate_per_s, **figures, "annual_cost_kusd": answer.price_per_year / USD_PER_KUSD}
+        )
     broken = [point["lam"] for point in points if (point["fleet_slo_compliance"] or 0.0) < ENOUGH]
     return {"points": points, "slo_break_lam": broken[0] if broken else None}

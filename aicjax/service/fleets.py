@@ -5,7 +5,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from aicjax._units import HOURS_PER_YEAR
+from aicjax._units import HOURS_PER_YEAR, USD_PER_KUSD
+from aicjax.fleet.inputs import profile_of
 from aicjax.service.catalogue import replica_of
 from aicjax.service.schemas import FleetBody
 from aicjax.service.state import Record, State
@@ -50,8 +51,6 @@ def priced(body: FleetBody) -> float:
     Raises:
         InputError: A pool names no kind of replica.
     """
-    from aicjax.fleet.inputs import profile_of
-
     return sum(pool.n_gpus * float(profile_of(replica_of(pool.gpu)).price_per_hour) for pool in body.pools)
 
 
@@ -62,5 +61,5 @@ def _shown(record: Record) -> dict[str, Any]:
         **record,
         "total_gpus": sum(pool.n_gpus for pool in body.pools),
         "estimated_cost_per_hr": round(price_per_hour, 4),
-        "estimated_annual_cost_kusd": round(price_per_hour * HOURS_PER_YEAR / 1000, 1),
+        "estimated_annual_cost_kusd": round(price_per_hour * HOURS_PER_YEAR / USD_PER_KUSD, 1),
     }

@@ -9,6 +9,7 @@ from aicjax._results import InputError
 from aicjax.fleet import answers, requests
 from aicjax.fleet.inputs import profile_of
 from aicjax.fleet.plan_request import PlanRequest
+from aicjax.fleet.replica_spec import EngineReplica
 from aicjax.fleet.request_fields import CompatName, Request
 from aicjax.report.fleet_json import as_json
 from aicjax.service import classic
@@ -43,7 +44,7 @@ def check(body: JobBody, state: State) -> None:
     """
     for request in _requests(body, state, "default"):
         for replica in _replicas(request):
-            if getattr(replica, "system", None) is None:
+            if not isinstance(replica, EngineReplica):
                 profile_of(replica)
 
 

@@ -7,12 +7,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from aicjax.fleet.replica_spec import Count
-from aicjax.fleet.request_fields import CompatName, Rate
+from aicjax.fleet.request_fields import (
+    LEAST_REQUESTS,
+    Availability,
+    CompatName,
+    Milliseconds,
+    Rate,
+    ReplicaCount,
+    Share,
+)
+from aicjax.fleet.requests import Gamma, GammaStep
 
-GpuCount = Annotated[int, Field(ge=1, le=100_000)]
-Milliseconds = Annotated[float, Field(gt=0)]
-Requests = Annotated[int, Field(ge=100, le=5_000_000)]
-Gamma = Annotated[float, Field(ge=1, le=4)]
+Requests = Annotated[int, Field(ge=LEAST_REQUESTS, le=5_000_000)]
 JobType = Literal["optimize", "simulate", "whatif", "size", "pareto", "routers", "disagg", "power", "plan"]
 CLASSIC = ("optimize", "simulate", "whatif")  # with parameters and results in the shape of vllm-sr-sim
 
@@ -26,7 +32,7 @@ class PoolBody(_Body):
 
     pool_id: Annotated[str, Field(min_length=1, max_length=64)]
     gpu: Annotated[str, Field(max_length=200)]
-    n_gpus: GpuCount
+    n_gpus: ReplicaCount
     max_ctx: Annotated[int, Field(ge=512)] = 8192
 
 
@@ -68,10 +74,10 @@ class OptimizeBody(_Body):
     long_max_ctx: Count = 65536
     gamma_min: Gamma = 1.0
     gamma_max: Gamma = 2.0
-    gamma_step: Annotated[float, Field(ge=0.01, le=3)] = 0.1
+    gamma_step: GammaStep = 0.1
     n_sim_requests: Requests = 20_000
-    p_c: Annotated[float, Field(ge=0, le=1)] = 0.75
-    node_avail: Annotated[float, Field(gt=0, le=1)] = 1.0
+    p_c: Share = 0.75
+    node_avail: Availability = 1.0
 
 
 class _OfFleet(_Body):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from aicjax._units import PERCENT
 from aicjax.fleet.histogram import histogram
 
 OF_A_LAW = 1000  # requests that the histograms of a distribution are drawn for
@@ -32,5 +33,5 @@ def statistics(isl: np.ndarray, osl: np.ndarray, weight: np.ndarray, count: int)
 def _percentile(values: np.ndarray, weight: np.ndarray, rank: float) -> int:
     order = np.argsort(values)
     below = np.cumsum(weight[order])
-    index = np.searchsorted(below, rank / 100 * below[-1])
+    index = np.searchsorted(below, rank / PERCENT * below[-1])
     return round(float(values[order][min(index, len(values) - 1)]))

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
 from aicjax.compat import constants_in_force
-from aicjax.explore.request import BACKENDS, SearchRequest
-from aicjax.explore.request_errors import input_error
+from aicjax.explore.request import BACKENDS, Backend, Count, DatabaseMode, SearchRequest
+from aicjax.explore.request_errors import Strict
 
 OBJECTIVES = {  # objective: whether more of it is better
     "tokens/s/gpu": True,
@@ -27,22 +27,10 @@ LONGEST_AXIS = 1 << 20
 
 Objective = Literal["tokens/s/gpu", "tokens/$", "tokens/J", "ttft", "tpot", "request_latency"]
 GroupAxis = Literal["model", "system", "backend", "version", "formats", "workload", "memory_fraction"]
-Backend = Literal["trtllm", "sglang", "vllm"]
-Count = Annotated[int, Field(ge=1)]
 Price = Annotated[float, Field(gt=0)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
-
-    def __init__(self, **values: Any):
-        try:
-            super().__init__(**values)
-        except ValidationError as refusal:
-            raise input_error(type(self), refusal) from None
-
-
-class Span(_Part):
+class Span(Strict):
     """Every `step`-th count from `first` to `last`; `first` is `step` unless given."""
 
     first: Count | None = None
@@ -79,21 +67,21 @@ Names = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)
 Axis = Annotated[tuple[Count, ...], Field(min_length=1), BeforeValidator(_counts)]
 
 
-class Limits(_Part):
+class Limits(Strict):
     """A pair of latency limits [ms]; None is no limit."""
 
     ttft: Annotated[float, Field(gt=0)] | None = None
     tpot: Annotated[float, Field(gt=0)] | None = None
 
 
-class Drafts(_Part):
+class Drafts(Strict):
     """Speculative decoding: draft tokens of a step, and how many are accepted on average."""
 
     nextn: Annotated[int, Field(ge=0)] = 0
     accepted: Annotated[float, Field(ge=0)] = 0.0
 
 
-class Workload(_Part):
+class Workload(Strict):
     """Requests, all alike: prompt, answer and cached tokens, and drafts."""
 
     isl: Count
@@ -109,7 +97,7 @@ class Workload(_Part):
         return f"{self.isl}/{self.osl}{cached}{nextn}"
 
 
-class SweepSpec(_Part):
+class SweepSpec(Strict):
     """A sweep over in-flight batching or disaggregated deployments: the cross product of its axes.
 
     A single value may stand for a list of one. An axis of counts is a list, or `{first, last, step}`.
@@ -143,14 +131,14 @@ class SweepSpec(_Part):
     models: Names
     systems: Names
     backends: Annotated[tuple[Backend, ...], Field(min_length=1), BeforeValidator(_listed)] = BACKENDS
-    versions: dict[Backend, Names] = {}
+    versions: dict[Backend, Names] = Field(default_factory=dict)
     serving_mode: Literal["agg", "disagg"] = "agg"
     formats: Annotated[
         tuple[dict[Literal["gemm", "moe", "kvcache", "fmha", "comm"], str], ...],
         Field(min_length=1),
         BeforeValidator(_listed),
     ] = ({},)
-    parallel: dict[Literal["num_gpu", "tp", "pp", "dp", "moe_tp", "moe_ep", "cp"], Counts] = {}
+    parallel: dict[Literal["num_gpu", "tp", "pp", "dp", "moe_tp", "moe_ep", "cp"], Counts] = Field(default_factory=dict)
     total_gpus: Count = 8
     batch: Axis = Span(last=1024).counts
     ctx_tokens: Axis = Span(last=8192, step=64).counts
@@ -166,7 +154,7 @@ class SweepSpec(_Part):
     memory_fraction: Annotated[
         tuple[Annotated[float, Field(gt=0, le=1)] | None, ...], Field(min_length=1), BeforeValidator(_listed)
     ] = (None,)
-    database_mode: Literal["SILICON", "HYBRID", "EMPIRICAL", "SOL"] = "SILICON"
+    database_mode: DatabaseMode = "SILICON"
     transfer_policy: str | None = None
     constants: str | None = None
     compat: Literal["default", "reference"] = "default"
@@ -175,7 +163,7 @@ class SweepSpec(_Part):
     pareto: bool = True
     histogram: bool = False
     group_by: Annotated[tuple[GroupAxis, ...], BeforeValidator(_listed)] = ("model", "system", "backend", "workload")
-    gpu_hour_price: dict[str, Price] = {}
+    gpu_hour_price: dict[str, Price] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -92,3 +92,10 @@ def test_compression_moves_load_to_the_short_pool(found: Bounds):
 @pytest.mark.parametrize("rules", [{"router": "random"}, {"router": "least_loaded"}, {"threshold": 4096}])
 def test_other_rules_have_no_closed_form(rules: dict[str, Any]):
     assert _bounds(**rules) is None
+
+
+def test_a_pool_without_room_for_a_request_states_no_use_of_its_slots():
+    bounds = _bounds([{**POOLS[0], "max_tokens": 20_000_000}])
+    assert bounds is not None
+    states = [(state.utilization, state.ttft_ms, state.verdict) for state in bounds.pools[0].down]
+    assert states == [(None, None, "no room for a request")] * 3

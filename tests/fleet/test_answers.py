@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import jax
 import pytest
 
 from aicjax.fleet import answers
@@ -38,7 +39,7 @@ def test_figures_of_a_fleet_add_up(two_pools: SizeAnswer):
         assert sum(pool.share for pool in fleet.pools) + fleet.refused == pytest.approx(1.0, abs=1e-5)
         assert sum(pool.rate_per_s for pool in fleet.pools) == pytest.approx(100 * (1 - fleet.refused), rel=1e-5)
         assert fleet.ttft_ms == max(pool.ttft_ms or 0.0 for pool in fleet.pools)
-        assert all(pool.utilization <= 0.85 for pool in fleet.pools)
+        assert all(pool.utilization is not None and pool.utilization <= 0.85 for pool in fleet.pools)
         bill = 100 * (
             two_pools.asked.workload.mean_isl * fleet.cost.input_price
             + two_pools.asked.workload.mean_osl * fleet.cost.output_price
@@ -123,5 +124,25 @@ def test_tokens_per_joule_are_tokens_over_power():
     assert (sized.sized, idle.sized) == (True, False)
     assert sized.tokens_per_s == pytest.approx(200 * 200)
     assert sized.tokens_per_joule == pytest.approx(sized.tokens_per_s / (sized.fleet_kw * 1000))
+    assert idle.utilization is not None
+    assert sized.utilization is not None
     assert idle.utilization <= 0.3 < sized.utilization
     assert idle.tokens_per_joule < sized.tokens_per_joule
+
+
+def test_a_pool_without_slots_states_no_use_of_them():
+    no_room: dict[str, Any] = {"workload": "azure", "max_tokens": 20_000_000}
+    sizes = answers.whatif(_asked(WhatIfRequest, **no_room, replica="a10g", rates_per_s=(50,)))
+    cuts = answers.power(_asked(PowerRequest, **no_room, compare=("a10g",), replicas=10, flex_percents=(0,)))
+    watts = answers.power(_asked(PowerRequest, **no_room, compare=("a10g",)))
+    assert isinstance(sizes, WhatIfAnswer)
+    assert isinstance(cuts, FlexAnswer)
+    assert isinstance(watts, WattAnswer)
+    assert [row.utilization for row in (*sizes.rows[0].fleet.pools, *cuts.rows, *watts.rows)] == [None] * 3
+
+
+def test_tokens_per_joule_at_another_rate_compile_nothing():
+    request: dict[str, Any] = {"workload": "azure", "compare": ("h100",)}
+    answers.power(PowerRequest(**request, rate_per_s=50))
+    with jax.no_tracing():
+        answers.power(PowerRequest(**request, rate_per_s=60))
