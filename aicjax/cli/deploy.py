@@ -80,7 +80,7 @@ def check_target(target: str, save_dir: Path | None) -> None:
     Raises:
         InputError: No such target, or nowhere to write to.
     """
-    from aicjax.deploy.render import TARGETS
+    from aicjax.deploy.targets import TARGETS
 
     if target not in TARGETS:
         raise InputError("deployment_target", target, one_of(target, TARGETS))

@@ -13,14 +13,14 @@ import yaml
 from aicjax._names import counted
 from aicjax._results import AicjaxError
 from aicjax.deploy.options import canonical
-from aicjax.deploy.read_back import Started, from_manifest, from_script
+from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
-from aicjax.deploy.render import BENCH_FILE, DYNAMO_FILE, RECORD_FILE
+from aicjax.deploy.render import BENCH_FILE, RECORD_FILE
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
+from aicjax.deploy.targets import TARGETS
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(None|null|NaN|Undefined)(?![\w-])")
-_PINNED = re.compile(r"[^:]+:\d+\.\d+\.\d+[\w.-]*")
 _MODEL = re.compile(r"[\w./~-]+")
 _BOOLEANS = ("true", "false")
 
@@ -38,17 +38,15 @@ def problems(files: Mapping[str, str]) -> list[str]:
         return [*found, f"{RECORD_FILE} is missing"]
     try:
         record = json.loads(files[RECORD_FILE])
-        target = record.pop("target")
+        target = TARGETS[record.pop("target")]
         deployment = from_dict(record)
-        started = _started(target, files)
+        started = target.read(files)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, yaml.YAMLError) as error:
         return [*found, f"files cannot be read back: {type(error).__name__} {error}"]
-    found += [*_of_record(deployment), *_of_workers(deployment, target, started)]
+    found += [*_of_record(deployment), *_of_workers(deployment, started), *target.problems(deployment, files, started)]
     port = f"localhost:{load_runtime().ports['frontend']}}}"
     if port not in files.get(BENCH_FILE, ""):
         found.append(f"{BENCH_FILE}: not the port of the frontend")
-    if target == "bare-metal" and f"--http-port {load_runtime().ports['frontend']} " not in files["run_node0.sh"]:
-        found.append("run_node0.sh: no frontend on its port")
     return found
 
 
@@ -60,13 +58,6 @@ def require(files: Mapping[str, str]) -> None:
     """
     if found := problems(files):
         raise FailedCheck("; ".join(found))
-
-
-def _started(target: str, files: Mapping[str, str]) -> list[Started]:
-    if target == "dynamo":
-        return from_manifest(DYNAMO_FILE, files[DYNAMO_FILE])
-    scripts = [name for name in files if name.startswith("run_node")]
-    return [worker for name in scripts for worker in from_script(name, files[name], files)]
 
 
 def _of_file(name: str, text: str) -> Iterator[str]:
@@ -130,7 +121,7 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
             yield f"{role.name}: the longest sequence is shorter than a request"
 
 
-def _of_workers(deployment: Deployment, target: str, started: list[Started]) -> Iterator[str]:
+def _of_workers(deployment: Deployment, started: list[Started]) -> Iterator[str]:
     engine = load_engine(deployment.engine)
     left = {role.name: role.workers for role in deployment.roles}
     for worker in started:
@@ -141,15 +132,11 @@ def _of_workers(deployment: Deployment, target: str, started: list[Started]) -> 
             continue
         left[name] -= worker.count
         yield from (f"{worker.where}: {problem}" for problem in _of_worker(deployment, role, engine, worker))
-        if target == "dynamo" and not _PINNED.fullmatch(worker.image):
-            yield f"{worker.where}: image {worker.image!r} has no pinned tag"
     yield from (
         f"{counted(abs(rest), 'worker')} {name} too {'few' if rest > 0 else 'many'}"
         for name, rest in left.items()
         if rest
     )
-    if target == "bare-metal":
-        yield from _of_nodes(deployment, engine, started)
 
 
 def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Started) -> Iterator[str]:
@@ -172,17 +159,3 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
         yield f"{counted(len(worker.gpus), 'GPU')}, not {role.layout.gpus}"
     if worker.module != engine.module:
         yield f"module {worker.module}, not {engine.module}"
-
-
-def _of_nodes(deployment: Deployment, engine: Engine, started: list[Started]) -> Iterator[str]:
-    port_options = [engine.arguments[name] for name in ("port", "transfer_port") if name in engine.arguments]
-    variables = ["DYN_SYSTEM_PORT", *(name for what, name in engine.environment.items() if what.endswith("_port"))]
-    for node in sorted({worker.where for worker in started}):
-        workers = [worker for worker in started if worker.where == node]
-        gpus = [gpu for worker in workers for gpu in worker.gpus]
-        if len(set(gpus)) != len(gpus) or max(gpus) >= deployment.gpus_per_node:
-            yield f"{node}: a GPU is used twice or does not exist"
-        ports = [str(worker.options[name]) for worker in workers for name in port_options if name in worker.options]
-        ports += [worker.environment[name] for worker in workers for name in variables if name in worker.environment]
-        if len(set(ports)) != len(ports):
-            yield f"{node}: a port is used twice"

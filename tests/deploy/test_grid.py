@@ -9,7 +9,8 @@ from aicjax._results import InputError
 from aicjax.deploy.build import build, graph_sizes, rounded_up
 from aicjax.deploy.checks import problems
 from aicjax.deploy.record import as_dict, from_dict
-from aicjax.deploy.render import TARGETS, render
+from aicjax.deploy.render import render
+from aicjax.deploy.targets import TARGETS
 from aicjax.deploy.settings import load_rules
 from tests.deploy.rows import INPUTS, result_row
 

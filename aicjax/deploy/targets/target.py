@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a target is: how its files are rendered, read back and checked."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from aicjax.deploy.read_back import Started
+from aicjax.deploy.record import Deployment
+from aicjax.deploy.settings import Engine, Runtime
+
+
+class Target(NamedTuple):
+    """One kind of files.
+
+    Attributes:
+        render: The files by name, without the record and the benchmark that every target has.
+        read: The workers that files start.
+        problems: What is wrong with the files that is particular to the target, each in a line.
+    """
+
+    render: Callable[[Deployment, Engine, Runtime], dict[str, str]]
+    read: Callable[[Mapping[str, str]], list[Started]]
+    problems: Callable[[Deployment, Mapping[str, str], list[Started]], Iterator[str]]

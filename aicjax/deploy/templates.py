@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of generated files: templates that refuse an undefined name, and YAML of mappings."""
+
+import functools
+import json
+import shlex
+from typing import Any
+
+import jinja2
+import yaml
+
+from aicjax._names import counted
+from aicjax.deploy.settings import templates_dir
+
+
+def fill(template: str, **values: Any) -> str:
+    """A template of `configs/deploy/templates/` with its values.
+
+    Raises:
+        jinja2.UndefinedError: The template uses a name that is not given.
+    """
+    return _environment().get_template(template).render(**values)
+
+
+def yaml_text(content: dict[str, Any]) -> str:
+    """A mapping as YAML, keys in their order."""
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir()),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= {"shell": shlex.quote, "tojson": json.dumps, "counted": counted}
+    return environment
