@@ -10,8 +10,8 @@ from aicjax.deploy.build import build, graph_sizes, rounded_up
 from aicjax.deploy.checks import problems
 from aicjax.deploy.record import as_dict, from_dict
 from aicjax.deploy.render import render
-from aicjax.deploy.targets import TARGETS
 from aicjax.deploy.settings import load_rules
+from aicjax.deploy.targets import TARGETS
 from tests.deploy.rows import INPUTS, result_row
 
 GRID = list(
