@@ -32,6 +32,15 @@ def command(
     ] = "production",
     name: Annotated[str | None, flag("--name", metavar="NAME", text="Name of the deployment.")] = None,
     namespace: Annotated[str | None, flag("--namespace", metavar="NAME", text="Kubernetes namespace.")] = None,
+    image: Annotated[
+        str | None, flag("--image", metavar="IMAGE:TAG", default="the engine's release", text="Image of the workers.")
+    ] = None,
+    secret: Annotated[
+        str | None, flag("--secret", metavar="NAME", text="Kubernetes secret with the token of the model hub.")
+    ] = None,
+    model_cache: Annotated[
+        str | None, flag("--model-cache", metavar="CLAIM", text="Volume claim that holds downloaded models.")
+    ] = None,
     save_dir: Annotated[
         Path | None, flag("--save-dir", metavar="DIR", default="in the run's folder", text="Where the files go.")
     ] = None,
@@ -43,6 +52,7 @@ def command(
     if ctx.invoked_subcommand is not None:
         return
     from aicjax.deploy.build import build
+    from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
     from aicjax.deploy.write import write
     from aicjax.report import manifest
@@ -54,7 +64,8 @@ def command(
     content = manifest.read(run)
     chosen = experiment or str(content["chosen"])
     record = _row(run, chosen, row)
-    deployment = build(record, content["inputs"], rules=rules, name=name, namespace=namespace)
+    site = Site(namespace, image, secret, model_cache)
+    deployment = build(record, content["inputs"], rules=rules, name=name, site=site)
     folder = save_dir or run / chosen / f"top{row}" / target
     write(render(deployment, target), folder)
     print(folder)

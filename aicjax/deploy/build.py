@@ -8,7 +8,7 @@ from typing import Any
 
 from aicjax._names import counted
 from aicjax._results import InputError
-from aicjax.deploy.record import LABEL_LENGTH, Deployment, Layout, Limit, Prediction, Role, Workload
+from aicjax.deploy.record import LABEL_LENGTH, Deployment, Layout, Limit, Prediction, Role, Site, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
 from aicjax.hardware import load_system
 
@@ -22,7 +22,7 @@ def build(
     *,
     rules: str = "production",
     name: str | None = None,
-    namespace: str | None = None,
+    site: Site = Site(),  # noqa: B008
 ) -> Deployment:
     """The record of a row.
 
@@ -31,7 +31,7 @@ def build(
         inputs: The request, as in the manifest of the run.
         rules: Rule set.
         name: Name of the deployment; from model, engine and mode when None.
-        namespace: Kubernetes namespace; left out of the files when None.
+        site: What the user's cluster is called and has.
 
     Raises:
         InputError: The row asks for something that is not deployed yet.
@@ -49,7 +49,7 @@ def build(
     mode = "disagg" if disaggregated else "agg"
     return Deployment(
         name=name if name is not None else _label(f"{Path(str(row['model'])).name}-{engine.engine}-{mode}"),
-        namespace=namespace,
+        site=site,
         model=str(row["model"]),
         system=system,
         engine=engine.engine,

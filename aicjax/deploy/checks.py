@@ -93,7 +93,14 @@ def _of_yaml(text: str) -> Iterator[str]:
 
 
 def _of_record(deployment: Deployment) -> Iterator[str]:
-    for what, label in (("name", deployment.name), ("namespace", deployment.namespace)):
+    site = deployment.site
+    labels = {
+        "name": deployment.name,
+        "namespace": site.namespace,
+        "secret": site.secret,
+        "model_cache": site.model_cache,
+    }
+    for what, label in labels.items():
         if label is not None and not (_LABEL.fullmatch(label) and len(label) <= LABEL_LENGTH):
             rule = f"lower-case letters, digits and hyphens, at most {LABEL_LENGTH}"
             yield f"{what} {label!r} is not an RFC 1123 label: {rule}"

@@ -113,12 +113,29 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Site:
+    """What the cluster of the user is called and has; None leaves a fact to the defaults of the target.
+
+    Attributes:
+        namespace: Kubernetes namespace; `kubectl` decides without one.
+        image: Container image of the workers, tag pinned; that of the engine's release without one.
+        secret: Kubernetes secret with the token of the model hub.
+        model_cache: Persistent volume claim that holds downloaded models; every pod downloads without one.
+    """
+
+    namespace: str | None = None
+    image: str | None = None
+    secret: str | None = None
+    model_cache: str | None = None
+
+
+@dataclass(frozen=True)
 class Deployment:
     """One result row, ready to be rendered for any target.
 
     Attributes:
         name: Of the deployment, an RFC 1123 label.
-        namespace: Of Kubernetes; None leaves it to `kubectl`.
+        site: The user's cluster.
         model: Hugging Face name or directory.
         system: GPU system.
         engine: `vllm`, `sglang` or `trtllm`.
@@ -135,7 +152,7 @@ class Deployment:
     """
 
     name: str
-    namespace: str | None
+    site: Site
     model: str
     system: str
     engine: str
@@ -187,8 +204,8 @@ def from_dict(values: dict[str, Any]) -> Deployment:
     absent: dict[str, Any] = {"tpot_limit_ms": None, "request_latency_limit_ms": None}
     workload = Workload(**absent | values.pop("workload"))
     prediction = Prediction(**values.pop("prediction"))
-    values.setdefault("namespace", None)
-    return Deployment(**values, roles=roles, workload=workload, prediction=prediction)
+    site = Site(**values.pop("site"))
+    return Deployment(**values, site=site, roles=roles, workload=workload, prediction=prediction)
 
 
 def _role(values: dict[str, Any]) -> Role:

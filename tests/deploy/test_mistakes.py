@@ -3,12 +3,13 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aicjax.deploy.build import build
 from aicjax.deploy.checks import FailedCheck, problems
-from aicjax.deploy.record import Limit
+from aicjax.deploy.record import Limit, Site
 from aicjax.deploy.render import render
 from aicjax.deploy.write import check_directory, write
 from tests.deploy.rows import INPUTS, result_row
@@ -58,11 +59,12 @@ def test_mistake_in_a_file_is_found(
 
 
 @pytest.mark.parametrize("label", ["my_ns", "Upper", "-a", "a" * 64, "a.b", ""])
-@pytest.mark.parametrize("what", ["name", "namespace"])
+@pytest.mark.parametrize("what", ["name", "namespace", "secret", "model_cache"])
 def test_names_are_labels(what: str, label: str):
     row = result_row("vllm", experts=False, disaggregated=False)
-    deployment = dataclasses.replace(build(row, INPUTS), **{what: label})
-    assert any("RFC 1123" in problem for problem in problems(render(deployment, "dynamo")))
+    stated: dict[str, Any] = {"name": label} if what == "name" else {"site": Site(**{what: label})}
+    found = problems(render(build(row, INPUTS, **stated), "dynamo"))
+    assert any(f"{what} {label!r} is not an RFC 1123" in problem for problem in found)
 
 
 def test_limits_that_differ_need_a_reason():
