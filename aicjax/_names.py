@@ -15,7 +15,7 @@ def nearest(value: object, names: Iterable[str]) -> str | None:
 def one_of(value: object, names: Iterable[str]) -> str:
     """What an `InputError` says is allowed: every name, and the one that `value` was probably meant to be.
 
-    Example:
+    Examples:
         >>> one_of("h100sxm", ["a30", "h100_sxm"])
         'one of a30, h100_sxm (did you mean h100_sxm?)'
     """
@@ -28,7 +28,7 @@ def one_of(value: object, names: Iterable[str]) -> str:
 def counted(count: int, thing: str) -> str:
     """A count of things.
 
-    Example:
+    Examples:
         >>> counted(1, "GPU"), counted(16, "GPU")
         ('1 GPU', '16 GPUs')
     """

@@ -177,7 +177,7 @@ def _workload(inputs: Mapping[str, Any]) -> Workload:
 def rounded_up(tokens: int, multiple: int) -> int:
     """The next multiple.
 
-    Example:
+    Examples:
         >>> rounded_up(6500, 32)
         6528
     """

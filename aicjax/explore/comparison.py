@@ -69,7 +69,7 @@ def run_experiments(source: Path | str | Mapping[str, Any], **shared: Any) -> Ex
     Raises:
         InputError: The file cannot be read, a key is unknown, or a value is bad.
 
-    Example:
+    Examples:
         >>> import aicjax
         >>> small = {"serving_mode": "agg", "model_path": "Qwen/Qwen3-8B", "system_name": "h200_sxm", "total_gpus": 1}
         >>> aicjax.run_experiments({"small": small}).chosen

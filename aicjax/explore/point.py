@@ -74,7 +74,7 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
         NoFeasible: The worker does not fit.
         MissingData: An operator has no answer.
 
-    Example:
+    Examples:
         >>> import aicjax
         >>> point = aicjax.estimate(model_path="Qwen/Qwen3-8B", system="h200_sxm", batch_size=8)
         >>> point.row["tpot"] > 0

@@ -43,7 +43,7 @@ def search(request: SearchRequest | None = None, **fields: Any) -> SearchResult:
     Raises:
         InputError: A bad input, or neither a budget nor a load target.
 
-    Example:
+    Examples:
         >>> import aicjax
         >>> aicjax.search(model_path="Qwen/Qwen3-8B", system="h200_sxm", total_gpus=2, serving_mode="agg").chosen
         'agg'

@@ -31,7 +31,7 @@ def load_system(name: str, directory: Path | str | None = None) -> System:
         InputError: There is no such file; the message lists the names and the nearest one.
         DataError: The file breaks the schema; the message gives file, key and rule.
 
-    Example:
+    Examples:
         >>> load_system("h100_sxm").peak("fp8")
         1978000000000000.0
     """

@@ -77,7 +77,7 @@ def operator_latency(
         InputError: A mode, a policy, a kind or coordinates that do not fit.
         MissingPeak: The system states no peak for a format.
 
-    Example:
+    Examples:
         >>> from aicjax.hardware import load_system
         >>> from aicjax.ops.records import Elementwise
         >>> op = Elementwise("norm", 1.0, bytes_per_token=4.0 * 8192)

@@ -58,7 +58,7 @@ def sweep(
         InputError: A bad input, or `out` has another sweep.
         AicjaxError: No combination of the axes can run, or another host failed.
 
-    Example:
+    Examples:
         >>> import aicjax
         >>> found = aicjax.sweep(models="Qwen/Qwen3-8B", systems="h200_sxm", backends="vllm", batch=[1, 2])
         >>> found.complete

@@ -201,7 +201,7 @@ def first_rows(*keys: np.ndarray) -> np.ndarray:
     Args:
         keys: Parts of the key, integers [row] each.
 
-    Example:
+    Examples:
         >>> first_rows(np.array([1, 1, 2, 1]), np.array([5, 6, 5, 5]))
         array([0, 1, 2])
     """

@@ -30,7 +30,7 @@ def resolve_version(system: str, backend: str, version: str | None, *, allow_unl
         InputError: The backend is not measured on the system, or the version is neither slot nor alias; the message
             lists what is.
 
-    Example:
+    Examples:
         >>> resolve_version("h200_sxm", "vllm", "current")
         '0.24.0'
     """
