@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every target sets up what it needs: a virtual environment in .venv, made once and renewed when pyproject.toml changes.
+# Every target sets up what it needs in a virtual environment, .venv, and renews that when pyproject.toml changes:
+# `demo`, `bench` and `support` the product, the others also the tools of developers.
 # Needs Python 3.11 or newer with venv, and pip access to a package index. Choose the interpreter with PYTHON=python3.12.
 
 PYTHON ?= python3
@@ -7,44 +8,57 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PRODUCT := $(VENV)/.installed
+TOOLS := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: demo test lint types bench support check build clean
+.PHONY: demo test lint types docs bench support check build clean
 
-demo: $(STAMP)  ## the README's search: Qwen3-32B on 32 H200, from the shell to a ranked table
+demo: $(PRODUCT)  ## the README's search: Qwen3-32B on 32 H200, from the shell to a ranked table
 	$(BIN)/aicjax search --model Qwen/Qwen3-32B-FP8 --system h200_sxm --backend trtllm --total-gpus 32 \
 		--isl 4000 --osl 500 --prefix 500 --ttft 300 --tpot 10
 
-test: $(STAMP)  ## the whole suite; PYTEST_ARGS="-m 'not slow'" for the quick part
+test: $(TOOLS)  ## the whole suite; PYTEST_ARGS="-m 'not slow'" for the quick part
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## style and formatting
+lint: $(TOOLS)  ## style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)  ## static types (pyright needs Node.js, or fetches it)
+types: $(TOOLS)  ## static types (pyright needs Node.js, or fetches it)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP)  ## throughput, and agreement with the stored answers of the tests
+docs: $(DOCS)  ## the documentation as a site in site/; a broken link or a wrong docstring fails
+	NO_MKDOCS_2_WARNING=1 PATH="$(BIN):$$PATH" $(BIN)/mkdocs build --quiet --strict --config-file docs/builder/mkdocs.yml
+
+bench: $(PRODUCT)  ## throughput, and agreement with the stored answers of the tests
 	$(BIN)/python -m benchmarks
 
-support: $(STAMP)  ## docs/support.md: which bundled models run where (ten minutes on two cores)
+support: $(PRODUCT)  ## docs/support.md: which bundled models run where (ten minutes on two cores)
 	$(BIN)/python -m aicjax.report.support_page docs/support.md
 
-check: lint types test  ## all of the above but the benchmarks
+check: lint types docs test  ## all of the above but the benchmarks
 
-build: $(STAMP)  ## sdist and wheel in dist/
+build: $(TOOLS)  ## sdist and wheel in dist/
 	$(BIN)/python -m build
 
-$(STAMP): pyproject.toml
+$(PRODUCT): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "aicjax needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 		{ echo "$(PYTHON) has no venv module (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --editable .
+	@touch $@
+
+$(TOOLS): $(PRODUCT)
 	$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -qq --editable . --group dev
+	$(BIN)/python -m pip install -qq --group dev
+	@touch $@
+
+$(DOCS): $(TOOLS)
+	$(BIN)/python -m pip install -qq --group docs
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis
