@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data of the generator, from `configs/deploy/`: option names of the engines, rule sets, runtime and ports."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,32 @@ import yaml
 from aicjax import _paths
 from aicjax._names import one_of
 from aicjax._results import DataError, InputError
+from aicjax.deploy.record import Layout
+
+
+@dataclass(frozen=True)
+class Server:
+    """The engine's own server, for targets without Dynamo: what differs from the worker of Dynamo.
+
+    Attributes:
+        image: Container image of the engine's project, tag pinned.
+        command: Words before the options.
+        arguments: Options that differ or are new, by canonical name; an empty one stands for a positional argument.
+        without: Canonical names that the server has no option for.
+        health: HTTP path that answers once the model is loaded.
+        transfer_port: Port over which the place of a KV cache is told.
+        router: Words that start the router between prefill and decode; empty where the image has none.
+        unequal_widths: Environment where prefill and decode are split over unlike numbers of GPUs.
+    """
+
+    image: str
+    command: list[str]
+    arguments: Mapping[str, str]
+    without: list[str]
+    health: str
+    transfer_port: int
+    router: list[str] = field(default_factory=list)
+    unequal_widths: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,9 +58,12 @@ class Engine:
         transfer: Value of the option for the transfer of KV caches.
         mixed_experts: Whether experts may be split by tensor and by expert at once.
         environment: Environment variables, by what they are for.
+        services: Names of services of DynamoGraphDeployment v1alpha1, by role.
+        mpi_launcher: Command in front of the worker's that starts its ranks in an MPI world; empty where none is needed.
         arguments: Command-line options, by canonical name.
         file: Keys of the engine's file, by canonical name; empty where it has none.
         fixed: Values that never change, by canonical name.
+        server: The engine without Dynamo.
     """
 
     engine: str
@@ -50,9 +80,16 @@ class Engine:
     transfer: str
     mixed_experts: bool
     environment: Mapping[str, str]
+    services: Mapping[str, str]
     arguments: Mapping[str, str]
+    server: Server
     file: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
+    mpi_launcher: str = ""
+
+    def rank_gpus(self, layout: Layout) -> int:
+        """GPUs that hold one copy of the weights of the attention part: ranks that share no GPU are counted once."""
+        return layout.gpus if self.tensor_covers_attention_dp else layout.tp * layout.pp
 
 
 @dataclass(frozen=True)
@@ -76,6 +113,8 @@ class Runtime:
     secret: str
     shared_memory: str
     ports: Mapping[str, int]
+    model_cache_path: str
+    probes: Mapping[str, Mapping[str, Mapping[str, Any]]]
     benchmark_client: Mapping[str, str]
     benchmark: Mapping[str, Any]
 
@@ -96,7 +135,23 @@ def load_engine(name: str) -> Engine:
     names = sorted(path.stem for path in (_paths.configs_dir() / "deploy" / "engines").glob("*.yaml"))
     if name not in names:
         raise InputError("backend", name, one_of(name, names))
-    return _built(Engine, f"engines/{name}.yaml", _read(f"engines/{name}.yaml"))
+    file, values = f"engines/{name}.yaml", _read(f"engines/{name}.yaml")
+    return _built(Engine, file, {**values, "server": _built(Server, file, values.get("server") or {})})
+
+
+@functools.cache
+def load_server(name: str) -> Engine:
+    """Option names of an engine's own server, and its image.
+
+    Raises:
+        InputError: No such engine.
+        DataError: The file breaks its schema.
+    """
+    engine = load_engine(name)
+    server = engine.server
+    arguments = {**engine.arguments, **server.arguments}
+    kept = {what: option for what, option in arguments.items() if what not in server.without}
+    return dataclasses.replace(engine, module=" ".join(server.command), image=server.image, arguments=kept)
 
 
 @functools.cache
