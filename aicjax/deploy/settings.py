@@ -119,6 +119,40 @@ class Runtime:
     benchmark: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class LlmD:
+    """Chart, guides and ports of llm-d; meaning in `configs/deploy/clusters.yaml`."""
+
+    engines: list[str]
+    chart: str
+    chart_version: str
+    chart_repository: str
+    chart_proxy: str
+    guides: str
+    guides_tag: str
+    guides_proxy: str
+    guide: Mapping[str, str]
+    base: str
+    container: str
+    proxy_container: str
+    service_port: int
+    target_port: int
+    connectors: Mapping[str, str]
+    secret: str
+    router: str
+    model_folder: str
+    model_size: str
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Kubernetes without Dynamo; meaning in `configs/deploy/clusters.yaml`."""
+
+    probes: Mapping[str, int]
+    longest_set_name: int
+    llm_d: LlmD
+
+
 def templates_dir() -> Path:
     """Where the templates lie."""
     return _paths.configs_dir() / "deploy" / "templates"
@@ -176,6 +210,17 @@ def load_runtime() -> Runtime:
         DataError: The file breaks its schema.
     """
     return _built(Runtime, "runtime.yaml", _read("runtime.yaml"))
+
+
+@functools.cache
+def load_clusters() -> Clusters:
+    """Probes, and what llm-d needs.
+
+    Raises:
+        DataError: The file breaks its schema.
+    """
+    values = _read("clusters.yaml")
+    return _built(Clusters, "clusters.yaml", {**values, "llm_d": _built(LlmD, "clusters.yaml", values["llm_d"])})
 
 
 def _read(name: str) -> dict[str, Any]:

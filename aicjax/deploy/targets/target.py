@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import Deployment
-from aicjax.deploy.settings import Engine, Runtime
+from aicjax.deploy.settings import Engine, Runtime, load_engine
 
 
 class Target(NamedTuple):
@@ -16,8 +16,10 @@ class Target(NamedTuple):
         render: The files by name, without the record and the benchmark that every target has.
         read: The workers that files start.
         problems: What is wrong with the files that is particular to the target, each in a line.
+        engine: Option names of an engine: of its worker of Dynamo, or of its own server.
     """
 
     render: Callable[[Deployment, Engine, Runtime], dict[str, str]]
     read: Callable[[Mapping[str, str]], list[Started]]
     problems: Callable[[Deployment, Mapping[str, str], list[Started]], Iterator[str]]
+    engine: Callable[[str], Engine] = load_engine
