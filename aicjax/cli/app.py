@@ -11,6 +11,7 @@ import aicjax
 from aicjax._results import AicjaxError
 from aicjax.cli import (
     calibrate,
+    compat,
     db,
     deploy,
     device,
@@ -50,6 +51,7 @@ app.add_typer(deploy.app, name="deploy")
 app.command("calibrate")(calibrate.command)
 app.add_typer(measure.app, name="measure")
 app.command("support")(support.command)
+app.command("compat", context_settings={"allow_extra_args": True})(compat.command)
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(db.app, name="db")
 
@@ -85,6 +87,8 @@ def run(arguments: Sequence[str]) -> int:
     arguments = options.joined([argument for argument in arguments if argument != "--debug"])
     device.prepare()
     try:
+        if arguments[:1] == ["compat"] and arguments[1:] not in ([], ["--help"]):
+            arguments = compat.announced(arguments[1:])
         if arguments[:1] == ["fleet"]:
             arguments = fleet_options.joined(arguments)
         else:

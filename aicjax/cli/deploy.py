@@ -12,6 +12,7 @@ from typer import Argument, Context
 
 from aicjax._names import one_of
 from aicjax._results import AicjaxError, InputError
+from aicjax.cli import site_options
 from aicjax.cli.flags import flag
 
 app = typer.Typer(no_args_is_help=True, invoke_without_command=True)
@@ -31,16 +32,10 @@ def command(
         flag("--rules", metavar="production|benchmark", default="production", text="For real traffic, or to measure."),
     ] = "production",
     name: Annotated[str | None, flag("--name", metavar="NAME", text="Name of the deployment.")] = None,
-    namespace: Annotated[str | None, flag("--namespace", metavar="NAME", text="Kubernetes namespace.")] = None,
-    image: Annotated[
-        str | None, flag("--image", metavar="IMAGE:TAG", default="the engine's release", text="Image of the workers.")
-    ] = None,
-    secret: Annotated[
-        str | None, flag("--secret", metavar="NAME", text="Kubernetes secret with the token of the model hub.")
-    ] = None,
-    model_cache: Annotated[
-        str | None, flag("--model-cache", metavar="CLAIM", text="Volume claim that holds downloaded models.")
-    ] = None,
+    namespace: site_options.Namespace = None,
+    image: site_options.Image = None,
+    secret: site_options.Secret = None,
+    model_cache: site_options.ModelCache = None,
     save_dir: Annotated[
         Path | None, flag("--save-dir", metavar="DIR", default="in the run's folder", text="Where the files go.")
     ] = None,
@@ -99,7 +94,9 @@ def check_target(target: str, save_dir: Path | None) -> None:
         raise InputError("deployment_target", target, "given together with --save-dir")
 
 
-def write_rows(tables: Mapping[str, list[dict[str, Any]]], inputs: Mapping[str, Any], target: str, run: Path) -> None:
+def write_rows(
+    tables: Mapping[str, list[dict[str, Any]]], inputs: Mapping[str, Any], target: str, run: Path, **site: str
+) -> None:
     """Writes the files of all rows; a row that is refused is named on stderr, with the reason.
 
     Args:
@@ -107,11 +104,13 @@ def write_rows(tables: Mapping[str, list[dict[str, Any]]], inputs: Mapping[str, 
         inputs: The request.
         target: What to write for.
         run: The run's folder.
+        site: What the user's cluster is called and has, as fields of `aicjax.deploy.record.Site`.
 
     Raises:
         AicjaxError: All rows are refused.
     """
     from aicjax.deploy.build import build
+    from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
     from aicjax.deploy.write import write
 
@@ -120,7 +119,8 @@ def write_rows(tables: Mapping[str, list[dict[str, Any]]], inputs: Mapping[str, 
     for experiment, records in tables.items():
         for rank, record in enumerate(records, start=1):
             try:
-                write(render(build(record, inputs), target), run / experiment / f"top{rank}" / target)
+                deployment = build(record, inputs, site=Site(**site))
+                write(render(deployment, target), run / experiment / f"top{rank}" / target)
                 written += 1
             except AicjaxError as refusal:
                 refusals.append(refusal)

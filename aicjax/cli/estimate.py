@@ -178,7 +178,7 @@ class _Point:
     groups.Memory,
     _Point,
     groups.Output,
-    without=("moe_backend", "top_n", "save_dir", "deployment_target", "quiet"),
+    without=("moe_backend", "top_n", "save_dir", "deployment_target", "save_layout", "quiet"),
 )
 def command(ctx: Context) -> None:
     """Predict one configuration: latencies, throughput, memory and where each number comes from."""

@@ -9,22 +9,24 @@ from typing import Annotated
 from typer import Context
 
 from aicjax._results import InputError
-from aicjax.cli import options
+from aicjax.cli import options, site_options
 from aicjax.cli import search_options as groups
 from aicjax.cli.flags import flag, switch, takes
 from aicjax.cli.output import Output
+from aicjax.cli.saving import save_file
 
 
 class _Searches:
     """What all searches share."""
 
     attention_backend: options.AttentionBackend
+    compat: options.CompatName
     inclusive_tpot: Annotated[
         bool, switch("--inclusive-tpot", panel="Output", text="Report TPOT with the first token counted in.")
     ]
 
 
-@takes(_Searches, groups.Output, without=("explain", "no_interval", "deployment_target"))
+@takes(_Searches, groups.Output, site_options.Site, without=("explain", "no_interval"))
 def command(
     ctx: Context,
     yaml_path: Annotated[
@@ -45,7 +47,6 @@ def command(
     from aicjax.report import comparison
     from aicjax.report.console import stdout_console
     from aicjax.report.progress import shown_when_slow
-    from aicjax.report.save import save_experiments
 
     with shown_when_slow(f"searching the experiments of {yaml_path}"):
         result = run_experiments(yaml_path, **given)
@@ -60,5 +61,5 @@ def command(
     else:
         comparison.print_experiments(result, stdout_console(plain=output.no_color))
     if output.save_dir is not None:
-        print(f"saved in {save_experiments(result, output.save_dir)}", file=sys.stderr)
+        save_file(result, output)
     result.require()

@@ -93,6 +93,16 @@ ConstantsName = Annotated[
         text="Empirical constants: a file of configs/constants, or a .yaml file of your own.",
     ),
 ]
+CompatName = Annotated[
+    str | None,
+    flag(
+        "--compat",
+        panel=_DATA,
+        default="default",
+        metavar="default|reference",
+        text="reference follows AIConfigurator 0.12.0 also where it contradicts the model's config.",
+    ),
+]
 Family = Annotated[
     str | None,
     flag(

@@ -2,12 +2,15 @@
 """Running a search from the command line and showing its result in the form that was asked for."""
 
 import json
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicjax.cli.deploy import check_target, write_rows
+from aicjax._results import InputError
+from aicjax.cli import site_options
+from aicjax.cli.deploy import check_target
+from aicjax.cli.saving import check_layout, save_search
 
 if TYPE_CHECKING:
     from aicjax.explore import SearchRequest
@@ -25,6 +28,8 @@ class Output:
         interval: Whether to give the ranges of figures.
         save_dir: Where result files go; None writes none.
         target: What deployment files are written for beside them; None writes none.
+        save_layout: Whether they have their names in AIConfigurator too: `default` or `reference`.
+        site: What the user's cluster is called and has, for deployment files.
     """
 
     json: bool
@@ -34,6 +39,14 @@ class Output:
     interval: bool
     save_dir: Path | None
     target: str | None = None
+    save_layout: str = "default"
+    site: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Where result files go."""
+        assert self.save_dir is not None
+        return self.save_dir
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> "Output":
@@ -43,7 +56,12 @@ class Output:
         target = given.pop("deployment_target", None)
         if target is not None:
             check_target(target, save_dir)
-        return cls(**flags, interval=interval, save_dir=save_dir, target=target)
+        layout, site = given.pop("save_layout", "default"), site_options.taken(given)
+        check_layout(layout)
+        if site and target is None:
+            name, value = next(iter(site.items()))
+            raise InputError(name, value, "given together with --deployment-target")
+        return cls(**flags, interval=interval, save_dir=save_dir, target=target, save_layout=layout, site=site)
 
 
 def present(request: "SearchRequest", output: Output) -> None:
@@ -52,12 +70,10 @@ def present(request: "SearchRequest", output: Output) -> None:
     Raises:
         NoFeasible: No configuration meets the limits; raised after the nearest ones are shown.
     """
-    from aicjax.explore import frame as frames
     from aicjax.explore import search
     from aicjax.report import result_json, result_text, summary
     from aicjax.report.console import stdout_console
     from aicjax.report.progress import shown_when_slow
-    from aicjax.report.save import save
 
     with shown_when_slow(f"searching {request.model_path} on {request.system}"):
         result = search(request)
@@ -75,10 +91,6 @@ def present(request: "SearchRequest", output: Output) -> None:
         console = stdout_console(plain=output.no_color)
         result_text.print_result(result, console, explain=output.explain, interval=output.interval)
     if output.save_dir is not None:
-        folder = save(result, output.save_dir)
-        print(f"saved in {folder}", file=sys.stderr)
-        if output.target is not None and error is None:
-            tables = {name: list(frames.rows(task.best)) for name, task in result.tasks.items() if task.meets_target}
-            write_rows(tables, result.inputs, output.target, folder)
+        save_search(result, output)
     if error is not None:
         raise error

@@ -4,7 +4,7 @@
 from typer import Context
 
 from aicjax._results import InputError
-from aicjax.cli import options
+from aicjax.cli import options, site_options
 from aicjax.cli import search_options as groups
 from aicjax.cli.flags import takes
 from aicjax.cli.output import Output, present
@@ -51,7 +51,8 @@ class _Mode:
     _Mode,
     groups.Memory,
     groups.Output,
-    without=("disable_encoder_dp", "enable_epd", "deployment_target"),
+    site_options.Site,
+    without=("disable_encoder_dp", "enable_epd"),
 )
 def command(ctx: Context) -> None:
     """Find the fewest GPUs that serve a request rate or a number of concurrent requests.

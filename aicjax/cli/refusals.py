@@ -22,8 +22,6 @@ FLAGS = {
             "--generated-config-version",
             "--dynamo-version",
             "--generator-dynamo-version",
-            "--namespace",
-            "--model-cache",
             "--transport",
             "--image-pull-secret",
         ),

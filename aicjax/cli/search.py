@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Context
 
-from aicjax.cli import options
+from aicjax.cli import options, site_options
 from aicjax.cli import search_options as groups
 from aicjax.cli.flags import flag, switch, takes
 from aicjax.cli.output import Output, present
@@ -112,6 +112,7 @@ class _Repeat:
     groups.Data,
     groups.Memory,
     groups.Output,
+    site_options.Site,
     _Repeat,
 )
 def command(ctx: Context) -> None:

@@ -153,16 +153,7 @@ class Data:
     database_mode: options.Mode
     transfer_policy: options.TransferPolicy
     constants: options.ConstantsName
-    compat: Annotated[
-        str | None,
-        flag(
-            "--compat",
-            panel=_DATA,
-            default="default",
-            metavar="default|reference",
-            text="reference follows AIConfigurator 0.12.0 also where it contradicts the model's config.",
-        ),
-    ]
+    compat: options.CompatName
     family: options.Family
     gemm_quant_mode: Annotated[str | None, _quant("gemm")]
     moe_quant_mode: Annotated[str | None, _quant("moe")]
@@ -240,6 +231,16 @@ class Output:
             panel=_OUTPUT,
             metavar="bare-metal|dynamo",
             text="Write files that start each row, checked, beside the tables of --save-dir.",
+        ),
+    ]
+    save_layout: Annotated[
+        str | None,
+        flag(
+            "--save-layout",
+            panel=_OUTPUT,
+            default="default",
+            metavar="default|reference",
+            text="reference writes the files of --save-dir under the names of AIConfigurator too.",
         ),
     ]
     json: options.Json

@@ -33,17 +33,18 @@ def save(result: SearchResult, directory: Path) -> Path:
         InputError: The folder cannot be written.
     """
     content = manifest.of_result(result)
-    folder = directory / _folder_name(result, content)
+    folder = directory / f"{_question(result)}_{_digest(content)}"
     _write(result, content, folder, folder)
     return folder
 
 
-def save_experiments(result: ExperimentsResult, directory: Path) -> Path:
+def save_experiments(result: ExperimentsResult, directory: Path, *, after_first: bool = False) -> Path:
     """Writes one folder for an experiment file, with a folder for each experiment and its manifest in it.
 
     Args:
         result: What to write.
         directory: Where the file's folder goes; made if missing.
+        after_first: Whether the folder is called after the first experiment that ran, not after the file.
 
     Returns:
         The file's folder.
@@ -52,7 +53,9 @@ def save_experiments(result: ExperimentsResult, directory: Path) -> Path:
         InputError: The folder cannot be written.
     """
     contents = {name: manifest.of_result(search) for name, search in result.results.items()}
-    folder = directory / f"{Path(result.experiments.source).stem}_{_digest(contents)}"
+    first = next(iter(result.results.values())) if after_first else None
+    source = Path(result.experiments.source).stem if first is None else _question(first)
+    folder = directory / f"{source}_{_digest(contents)}"
     for name, search in result.results.items():
         _write(search, contents[name], folder, folder / name)
     return folder
@@ -84,12 +87,13 @@ def write_csv(path: Path, frame: Frame) -> None:
             writer.writerow("" if value is None else value for value in row.values())
 
 
-def _folder_name(result: SearchResult, content: dict) -> str:
+def _question(result: SearchResult) -> str:
+    """What was searched, as a name."""
     request = result.request
     model = Path(request.model_path).name
     return (
         f"{model}_{request.system}_{request.backend}_isl{request.isl}_osl{request.osl}"
-        f"_ttft{int(request.ttft)}_tpot{int(request.tpot)}_{_digest(content)}"
+        f"_ttft{int(request.ttft)}_tpot{int(request.tpot)}"
     )
 
 
