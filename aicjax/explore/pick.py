@@ -66,8 +66,7 @@ def pick_for_budget(frame: Frame, limit: Limit, total_gpus: int, top_n: int, gro
     """
     if strict:
         frame = frames.take(frame, limit.values(frame) <= limit.value_ms)
-    size = frame["num_total_gpus"]
-    frame = frames.with_cluster(frame, frame["tokens/s/gpu"] * (total_gpus // size) * size / total_gpus)
+    frame = over_budget(frame, total_gpus)
     rows, meets = _candidates(frame, limit)
     candidates = frames.take(frame, rows)
     candidates = frames.take(candidates, _first_of_groups(candidates[group], -candidates[CLUSTER]))
@@ -77,6 +76,12 @@ def pick_for_budget(frame: Frame, limit: Limit, total_gpus: int, top_n: int, gro
     else:
         order = np.argsort(limit.values(candidates), kind="stable")
     return Pick(frames.take(candidates, order[:top_n]), _front(frame, limit), meets)
+
+
+def over_budget(frame: Frame, total_gpus: int) -> Frame:
+    """The frame with the throughput of a GPU budget that whole replicas of each row fill, idle GPUs counted."""
+    size = frame["num_total_gpus"]
+    return frames.with_cluster(frame, frame["tokens/s/gpu"] * (total_gpus // size) * size / total_gpus)
 
 
 def pick_for_load(

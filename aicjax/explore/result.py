@@ -50,12 +50,15 @@ class StepTimes:
         names: Operators.
         latency_ms: Time of each, all its layers [ms].
         provenance: How each was obtained.
+        rooflines: What the hardware allows of each at least [ms], NaN without a roofline, computed when it is asked
+            for; None where that is not known of the step.
     """
 
     step: str
     names: tuple[str, ...]
     latency_ms: tuple[float, ...]
     provenance: tuple[Provenance, ...]
+    rooflines: Callable[[], tuple[float, ...]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def total_ms(self) -> float:

@@ -4,6 +4,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from aicjax._results import Provenance
 from aicjax.explore.agg_sweep import AggSweep
 from aicjax.explore.result import StepTimes
@@ -103,10 +105,18 @@ def _step(step: str, curves: StepCurves, config: int, parts: Sequence[_Part]) ->
     names: list[str] = []
     latency_ms: list[float] = []
     provenance: list[Provenance] = []
-    for part in parts:
-        point = part.places.start + int(part.places.inverse.ravel()[part.position])
+    points = [part.places.start + int(part.places.inverse.ravel()[part.position]) for part in parts]
+    for part, point in zip(parts, points, strict=True):
         breakdown = curves.breakdown(part.places.part, config, point)
         names += breakdown.names
         latency_ms += [float(value) * part.share for value in breakdown.latency_ms]
         provenance += [Provenance(int(code)) for code in breakdown.provenance]
-    return StepTimes(step, tuple(names), tuple(latency_ms), tuple(provenance))
+
+    def rooflines() -> tuple[float, ...]:
+        bounds_ms = [
+            curves.roofline_ms(part.places.part, config, point) * part.share
+            for part, point in zip(parts, points, strict=True)
+        ]
+        return tuple(np.concatenate(bounds_ms).tolist())
+
+    return StepTimes(step, tuple(names), tuple(latency_ms), tuple(provenance), rooflines)

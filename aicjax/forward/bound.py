@@ -2,7 +2,7 @@
 """A model in all its layouts, bound to the tables of one system and backend."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,15 @@ from aicjax._results import InputError
 from aicjax.compat import DEFAULT, Compat
 from aicjax.constants import Constants, load_constants, traced
 from aicjax.forward.layouts import Operator, part_operators, part_weights
-from aicjax.forward.steps import BoundArrays, PassTimes, RowTimes, StepQueries, StepTimes, step_times
+from aicjax.forward.steps import (
+    BoundArrays,
+    PassTimes,
+    RowTimes,
+    StepQueries,
+    StepTimes,
+    row_rooflines_ms,
+    step_times,
+)
 from aicjax.hardware import System
 from aicjax.interp.counts import point_bucket
 from aicjax.ops.database import Database, reading, transfer_kinds
@@ -54,6 +62,7 @@ class _Fetched:
     """Rows of operators, fetched from the device when they are first read: a sweep reads totals alone."""
 
     times: RowTimes
+    rooflines: Callable[[], Any]
 
     @functools.cached_property
     def latency_ms(self) -> np.ndarray:
@@ -62,6 +71,10 @@ class _Fetched:
     @functools.cached_property
     def provenance(self) -> np.ndarray:
         return jax.device_get(self.times.provenance)
+
+    @functools.cached_property
+    def roofline_ms(self) -> np.ndarray:
+        return jax.device_get(self.rooflines())
 
 
 @dataclass(frozen=True)
@@ -80,13 +93,20 @@ class _Rows:
     place: np.ndarray
     points: int
 
+    def _found(self, point: int) -> list[tuple[_Fetched, int]]:
+        """What answers at one coordinate, and where in it."""
+        found = [] if self.tokens is None else [(self.tokens, int(self.place[point]))]
+        return [*found, (self.sequences, point)] if self.sequences.times.latency_ms.shape[0] else found
+
     def at(self, point: int) -> tuple[np.ndarray, np.ndarray]:
         """Latency, float64, and provenance of every row at one coordinate [row]."""
-        found = [] if self.tokens is None else [(self.tokens, self.place[point])]
-        if self.sequences.times.latency_ms.shape[0]:
-            found.append((self.sequences, point))
+        found = self._found(point)
         latency_ms = np.concatenate([np.zeros(0), *(rows.latency_ms[:, at] for rows, at in found)])
         return latency_ms, np.concatenate([np.zeros(0, int), *(rows.provenance[:, at] for rows, at in found)])
+
+    def roofline_at(self, point: int) -> np.ndarray:
+        """Roofline of every row at one coordinate, float64; NaN where a row has none [row]."""
+        return np.concatenate([np.zeros(0), *(rows.roofline_ms[:, at] for rows, at in self._found(point))])
 
     def lacking(self) -> np.ndarray:
         """Whether each row has no answer at some coordinate [row]."""
@@ -126,6 +146,12 @@ class StepCurves:
             np.array([worst for _, worst in spent], int),
         )
 
+    def roofline_ms(self, part: str, config: int, point: int) -> np.ndarray:
+        """Roofline of the operators of `breakdown`, all their runs; NaN where an operator has none [op]."""
+        bounds_ms = self._rows[part].roofline_at(point)
+        unsure = np.zeros(bounds_ms.size, int)
+        return np.array([operator.spent(bounds_ms, unsure)[0] for operator in self._operators[config][part]])
+
     def missing(self, part: str, config: int) -> list[str]:
         """Operators of one part of one layout that have no answer at some coordinate."""
         lacking = self._rows[part].lacking()
@@ -158,14 +184,16 @@ class BoundModel:
         times: StepTimes = _evaluate(self.arrays, padded, traced(self.constants.op), self.roofline)
         passes: dict[str, PassTimes] = {part: getattr(times, part) for part in PARTS}
         all_ms = jax.device_get({part: found.total_ms for part, found in passes.items()})
-        token_rows, shared, totals, rows = _Fetched(times.tokens), 0, [], {}
+        rooflines = functools.cache(lambda: _rooflines(self.arrays, padded, traced(self.constants.op)))
+        token_rows, shared, totals, rows = _Fetched(times.tokens, lambda: rooflines()[1]), 0, [], {}
         for part, length in zip(PARTS, lengths, strict=True):
             place, total_ms = np.arange(length), all_ms[part][: self.layouts, :length]
             if part == "context_rest" and spread is not None:
                 place, total_ms = spread, total_ms[:, spread]
             tokens = token_rows if self.arrays.reads_tokens(part) else None
             totals.append(total_ms)
-            rows[part] = _Rows(tokens, _Fetched(passes[part].sequences), shared + place, len(place))
+            sequences = _Fetched(passes[part].sequences, lambda part=part: rooflines()[0][part])
+            rows[part] = _Rows(tokens, sequences, shared + place, len(place))
             shared += 0 if tokens is None else all_ms[part].shape[1]
         return StepCurves(*totals, _rows=rows, _operators=self.operators)
 
@@ -190,6 +218,11 @@ class BoundModel:
 @eqx.filter_jit
 def _evaluate(arrays: BoundArrays, queries: StepQueries, constants, roofline: bool) -> StepTimes:
     return step_times(arrays, queries, constants, roofline=roofline)
+
+
+@eqx.filter_jit
+def _rooflines(arrays: BoundArrays, queries: StepQueries, constants) -> tuple[dict[str, Any], Any]:
+    return row_rooflines_ms(arrays, queries, constants)
 
 
 def step_queries(**groups: Any) -> StepQueries:

@@ -16,8 +16,8 @@ from aicjax._types import Array
 from aicjax.constants import OpConstants
 from aicjax.interp.grid import answer
 from aicjax.ops.roofline import Hardware
-from aicjax.ops.sequences import Points, SequenceRows, ask_sequences, sequence_rooflines
-from aicjax.ops.tokens import TokenRows, token_times
+from aicjax.ops.sequences import Points, SequenceRows, ask_sequences, sequence_paces, sequence_rooflines
+from aicjax.ops.tokens import TokenRows, token_paces, token_times
 
 
 class StepQueries(eqx.Module):
@@ -163,6 +163,20 @@ def row_times(
     sequences = _sequence_times(sequence_points(bound, queries), bound.hardware, constants, roofline)
     times = token_times(bound.tokens, *token_counts(bound, queries), bound.hardware, constants, roofline=roofline)
     return sequences, RowTimes(*times)
+
+
+def row_rooflines_ms(
+    bound: BoundArrays, queries: StepQueries, constants: OpConstants
+) -> tuple[dict[str, Float[Array, "row point"]], Float[Array, "row point"]]:
+    """Rooflines of the distinct operators of `step_times`: of sequences by part, and of tokens; NaN without one.
+
+    Arguments as in `step_times`.
+    """
+    parts = ("context_rest", "context_attention", "generation_attention", "generation_other")
+    asked = sequence_points(bound, queries)
+    sequences = [sequence_paces(rows, points, bound.hardware, constants) for rows, points in asked]
+    tokens = token_paces(bound.tokens, *token_counts(bound, queries), bound.hardware, constants, roofline=True)
+    return dict(zip(parts, sequences, strict=True)), tokens
 
 
 def sequence_points(bound: BoundArrays, queries: StepQueries) -> list[tuple[SequenceRows, Points]]:

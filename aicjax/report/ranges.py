@@ -7,15 +7,20 @@ predictions. Other constants say nothing of that, and neither does a report.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aicjax.constants import fitted, levels
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
+from aicjax.explore.frame import Frame
 from aicjax.explore.request import EstimateRequest, SearchRequest
 from aicjax.explore.result import StepTimes, TaskResult
+
+if TYPE_CHECKING:
+    from aicjax.calibrate.interval import Parts
+    from aicjax.calibrate.measurements import Floats, Ints
 
 Quantiles = tuple[float, float, float]
 
@@ -45,9 +50,7 @@ def of_task(task: TaskResult, request: SearchRequest) -> list[Ranges | None]:
     if not records or task.serving_mode not in _MODES:
         return [None] * len(records)
     steps = [task.explain(position).steps if task.explain else () for position in range(len(records))]
-    latency = request.request_latency
-    limits = {"ttft_ms": request.ttft, "tpot_ms": request.tpot if latency is None else None, "latency_ms": latency}
-    return _ranges(request, records, steps, task.serving_mode, limits)
+    return _ranges(request, records, steps, task.serving_mode, _limits(request))
 
 
 def of_point(request: EstimateRequest, row: Mapping[str, Any], steps: Sequence[StepTimes]) -> Ranges | None:
@@ -55,8 +58,66 @@ def of_point(request: EstimateRequest, row: Mapping[str, Any], steps: Sequence[S
     return _ranges(request, [row], [steps], request.mode, {})[0] if request.mode in _MODES else None
 
 
+def limits_met(task: TaskResult, request: SearchRequest, frame: Frame, steps: Sequence[StepTimes]) -> "Floats | None":
+    """Probability that each row of a frame of an experiment meets all limits of the request [row].
+
+    Args:
+        task: The experiment.
+        request: The request.
+        frame: Rows with the columns of the experiment.
+        steps: Steps of a row of its top list; tables are taken to be as sure for the other rows.
+
+    Returns:
+        Probabilities; None where nothing is known of the errors of the experiment.
+    """
+    if not frames.length(frame) or task.serving_mode not in _MODES:
+        return None
+    backends = frame["backend" if "backend" in frame else "(d)backend"].tolist()
+    known = _errors(request, task.serving_mode, backends, [steps] * len(backends))
+    if known is None:
+        return None
+    from aicjax.calibrate import interval
+
+    errors, tails, sets = known
+    times_ms = np.stack([frame["ttft"], np.nan_to_num(frame["tpot"])], -1).astype(float)
+    drawn_ms = interval.drawn_times_ms(times_ms, interval.draws(errors, tails, sets))
+    return interval.probability_met(drawn_ms, frame["osl"].astype(float), **_stated(_limits(request)))
+
+
+def _limits(request: SearchRequest) -> dict[str, float | None]:
+    latency = request.request_latency
+    return {"ttft_ms": request.ttft, "tpot_ms": request.tpot if latency is None else None, "latency_ms": latency}
+
+
+def _stated(limits: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in limits.items() if value is not None}
+
+
 _MODES = ("agg", "disagg")
 _PREFILL, _DECODE = ("prefill", "mixed step"), ("decode step", "mixed step")  # whose operators are in TTFT, in TPOT
+
+
+def _errors(
+    request: SearchRequest | EstimateRequest, mode: str, backends: Sequence[str], steps: Sequence[Sequence[StepTimes]]
+) -> "tuple[Parts, Floats, Ints] | None":
+    """Errors of rows, their tails and the set of each row; None where the constants in force say nothing of them."""
+    stored = fitted(request.constants_name).get("spread")
+    if stored is None:
+        return None
+    from aicjax.calibrate import interval
+    from aicjax.calibrate.spread import constants_of_kinds, from_plain, of_kinds
+
+    spread = from_plain(stored)
+    kinds = [f"{backend}/{mode}" for backend in backends]
+    components = of_kinds(spread, kinds)
+    tables = np.zeros((len(backends), 2, 2))
+    for quantity, names in enumerate((_PREFILL, _DECODE)):
+        variances = {id(of_row): _table_variance(of_row, names) for of_row in steps}
+        tables[:, quantity, quantity] = [variances[id(of_row)] for of_row in steps]
+    constants = constants_of_kinds(spread, kinds)
+    known = _level_covariance(request, backends, components.group)
+    errors = interval.parts(components._replace(group=known), tables, constants, constants)
+    return errors, spread.tails, np.unique(backends, return_inverse=True)[1]
 
 
 def _ranges(
@@ -66,34 +127,23 @@ def _ranges(
     mode: str,
     limits: Mapping[str, float | None],
 ) -> list[Ranges | None]:
-    stored = fitted(request.constants_name).get("spread")
-    if stored is None:
+    backends = [str(record["backend" if "backend" in record else "(d)backend"]) for record in records]
+    known = _errors(request, mode, backends, steps)
+    if known is None:
         return [None] * len(records)
     from aicjax.calibrate import interval
-    from aicjax.calibrate.spread import constants_of_kinds, from_plain, of_kinds
 
-    spread = from_plain(stored)
-    backends = [str(record["backend" if "backend" in record else "(d)backend"]) for record in records]
-    kinds = [f"{backend}/{mode}" for backend in backends]
-    components = of_kinds(spread, kinds)
-    tables = np.zeros((len(records), 2, 2))
-    for position, of_row in enumerate(steps):
-        for quantity, names in enumerate((_PREFILL, _DECODE)):
-            tables[position, quantity, quantity] = _table_variance(of_row, names)
-    constants = constants_of_kinds(spread, kinds)
-    known = _level_covariance(request, backends, components.group)
-    errors = interval.parts(components._replace(group=known), tables, constants, constants)
-    sets = np.unique(backends, return_inverse=True)[1]
+    errors, tails, sets = known
     times_ms = np.array([[record["ttft"], record["tpot"]] for record in records], float)
     osl = np.array([record["osl"] for record in records], float)
-    drawn_ms = interval.drawn_times_ms(times_ms, interval.draws(errors, spread.tails, sets))
+    drawn_ms = interval.drawn_times_ms(times_ms, interval.draws(errors, tails, sets))
     rate = np.array([record.get(CLUSTER) or record["tokens/s/gpu"] for record in records], float)
     latency_ms = interval.request_latency_ms(drawn_ms, osl)
     figure = rate * interval.request_latency_ms(times_ms, osl) / latency_ms
-    stated = {name: value for name, value in limits.items() if value is not None}
+    stated = _stated(limits)
     met = interval.probability_met(drawn_ms, osl, **stated)
     better = interval.probability_first_is_best(figure)
-    quantiles = interval.time_range(times_ms, errors, spread.tails)
+    quantiles = interval.time_range(times_ms, errors, tails)
     latency, throughput = (np.quantile(values, interval.QUANTILES, axis=0) for values in (latency_ms, figure))
     return [
         Ranges(
