@@ -8,11 +8,12 @@ from typing import Any
 
 from aicjax._names import counted
 from aicjax._results import InputError
-from aicjax.deploy.record import LABEL_LENGTH, Deployment, Layout, Limit, Prediction, Role, Site, Workload
+from aicjax.deploy.record import Deployment, Layout, Limit, Prediction, Role, Site, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
 from aicjax.hardware import load_system
 
 _ROLES = {"": "agg", "(p)": "prefill", "(d)": "decode"}
+_NAME_LENGTH = 27  # room for the names of pods over several nodes, see `targets/dynamo.py`
 _CHOSEN_FORMATS = ("gemm_quant_mode", "moe_quant_mode", "fmha_quant_mode")
 
 
@@ -40,7 +41,7 @@ def build(
     prefixes = ("(p)", "(d)") if disaggregated else ("",)
     _refuse(row, inputs, prefixes)
     engine, rule_set, runtime = load_engine(str(row[f"{prefixes[0]}backend"])), load_rules(rules), load_runtime()
-    system = str(row[f"{prefixes[0]}system"])
+    system = load_system(str(row[f"{prefixes[0]}system"]))
     gpus = int(row["num_total_gpus"])
     budget = inputs.get("total_gpus") or int(row["replicas_needed"]) * gpus
     replicas = int(budget) // gpus
@@ -48,16 +49,17 @@ def build(
         raise InputError("total_gpus", budget, f"at least the {counted(gpus, 'GPU')} of the row")
     mode = "disagg" if disaggregated else "agg"
     return Deployment(
-        name=name if name is not None else _label(f"{Path(str(row['model'])).name}-{engine.engine}-{mode}"),
+        name=name if name is not None else _name(Path(str(row["model"])).name, f"-{engine.engine}-{mode}"),
         site=site,
         model=str(row["model"]),
-        system=system,
+        system=system.name,
         engine=engine.engine,
         engine_version=engine.version,
         simulated_version=str(row[f"{prefixes[0]}version"]),
         runtime_version=runtime.version,
         rules=rules,
-        gpus_per_node=load_system(system).gpus_per_node,
+        gpus_per_node=system.gpus_per_node,
+        gpus_per_rack=system.gpus_per_rack,
         gpu_budget=int(budget),
         replicas=replicas,
         roles=tuple(_role(row, inputs, prefix, engine, rule_set, replicas) for prefix in prefixes),
@@ -191,6 +193,9 @@ def graph_sizes(batch: int, rules: Rules) -> tuple[int, ...]:
     return tuple(sorted({size for size in (*doubled, *stepped) if size < batch} | {batch}))
 
 
-def _label(text: str) -> str:
-    """An RFC 1123 label made of a text."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
+def _name(model: str, what: str) -> str:
+    """A short RFC 1123 label: as many words of a model's name as have room, and what is served."""
+    words = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+    room = _NAME_LENGTH - len(what)
+    cut = words[:room] if words[room : room + 1] in ("", "-") else words[:room].rpartition("-")[0] or words[:room]
+    return cut.strip("-") + what

@@ -12,16 +12,18 @@ import yaml
 
 from aicjax._names import counted
 from aicjax._results import AicjaxError
-from aicjax.deploy.options import canonical
+from aicjax.deploy.bench import bench_problems
+from aicjax.deploy.options import canonical, member_of
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
-from aicjax.deploy.render import BENCH_FILE, RECORD_FILE
+from aicjax.deploy.render import RECORD_FILE
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
 from aicjax.deploy.targets import TARGETS
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(None|null|NaN|Undefined)(?![\w-])")
+_PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(?<!clusterIP: \")(None|null|NaN|Undefined)(?![\w-])")
 _MODEL = re.compile(r"[\w./~-]+")
+SCRIPTS = (".sh", ".sbatch")
 _BOOLEANS = ("true", "false")
 
 
@@ -37,17 +39,22 @@ def problems(files: Mapping[str, str]) -> list[str]:
     if RECORD_FILE not in files:
         return [*found, f"{RECORD_FILE} is missing"]
     try:
-        record = json.loads(files[RECORD_FILE])
-        target = TARGETS[record.pop("target")]
-        deployment = from_dict(record)
-        started = target.read(files)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, yaml.YAMLError) as error:
+        return [*found, *_against_record(files)]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration, yaml.YAMLError) as error:
         return [*found, f"files cannot be read back: {type(error).__name__} {error}"]
-    found += [*_of_record(deployment), *_of_workers(deployment, started), *target.problems(deployment, files, started)]
-    port = f"localhost:{load_runtime().ports['frontend']}}}"
-    if port not in files.get(BENCH_FILE, ""):
-        found.append(f"{BENCH_FILE}: not the port of the frontend")
-    return found
+
+
+def _against_record(files: Mapping[str, str]) -> list[str]:
+    record = json.loads(files[RECORD_FILE])
+    target = TARGETS[record.pop("target")]
+    deployment, started = from_dict(record), target.read(files)
+    engine = target.engine(deployment.engine)
+    return [
+        *_of_record(deployment),
+        *_of_workers(deployment, engine, started),
+        *target.problems(deployment, files, started),
+        *bench_problems(files, load_runtime()),
+    ]
 
 
 def require(files: Mapping[str, str]) -> None:
@@ -67,7 +74,7 @@ def _of_file(name: str, text: str) -> Iterator[str]:
         yield f"{name}: software that is not pinned"
     if name.endswith(".yaml"):
         yield from (f"{name}: {problem}" for problem in _of_yaml(text))
-    if name.endswith(".sh"):
+    if name.endswith(SCRIPTS):
         shell = shutil.which("bash")
         if shell is None:
             yield f"{name}: no bash to check it with"
@@ -128,16 +135,16 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
             yield f"{role.name}: the longest sequence is shorter than a request"
 
 
-def _of_workers(deployment: Deployment, started: list[Started]) -> Iterator[str]:
-    engine = load_engine(deployment.engine)
+def _of_workers(deployment: Deployment, engine: Engine, started: list[Started]) -> Iterator[str]:
     left = {role.name: role.workers for role in deployment.roles}
     for worker in started:
-        name = str(worker.options.get(engine.arguments["role"], "agg"))
+        name = worker.role or str(worker.options.get(engine.arguments["role"], "agg"))
         role = next((role for role in deployment.roles if role.name == name), None)
         if role is None:
             yield f"{worker.where}: role {name} is not one of {', '.join(left)}"
             continue
-        left[name] -= worker.count
+        member = member_of(worker.options, role, engine)
+        left[name] -= worker.count if member is None or member.node == 0 else 0
         yield from (f"{worker.where}: {problem}" for problem in _of_worker(deployment, role, engine, worker))
     yield from (
         f"{counted(abs(rest), 'worker')} {name} too {'few' if rest > 0 else 'many'}"
@@ -148,7 +155,8 @@ def _of_workers(deployment: Deployment, started: list[Started]) -> Iterator[str]
 
 def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Started) -> Iterator[str]:
     """The options in the file against those that the record means; options that the engine does not know."""
-    wanted: dict[str, Any] = canonical(deployment, role, engine)
+    member = member_of(worker.options, role, engine)
+    wanted: dict[str, Any] = canonical(deployment, role, engine, member)
     option_of = {**engine.arguments, **engine.file}
     known = {*engine.arguments.values(), *engine.file.values()}
     yield from (f"unknown option {option}" for option in worker.options if option not in known)
@@ -162,7 +170,8 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
     if deployment.disaggregated and "transfer_port" in engine.environment and worker.environment:
         missing = [name for name in engine.environment.values() if not worker.environment.get(name)]
         yield from (f"{name} is not set" for name in missing)
-    if len(worker.gpus) != role.layout.gpus:
-        yield f"{counted(len(worker.gpus), 'GPU')}, not {role.layout.gpus}"
+    gpus = len(worker.gpus) * (member.nodes if member else worker.nodes)
+    if gpus != role.layout.gpus:
+        yield f"{counted(gpus, 'GPU')}, not {role.layout.gpus}"
     if worker.module != engine.module:
         yield f"module {worker.module}, not {engine.module}"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one worker is told, by canonical names, and then in the words of its engine: arguments, file, environment."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,23 @@ class Ports:
 
 
 @dataclass(frozen=True)
+class Member:
+    """The part of a worker over several nodes that one of them has, where every node starts its own.
+
+    Attributes:
+        nodes: Nodes of the worker.
+        node: Which of them, from 0.
+        head: Address of the first.
+        port: Port there at which they meet.
+    """
+
+    nodes: int
+    node: int
+    head: str
+    port: int
+
+
+@dataclass(frozen=True)
 class Command:
     """One worker in the words of its engine.
 
@@ -40,7 +58,9 @@ class Command:
     engine_file: dict[str, Any] = field(default_factory=dict)
 
 
-def command(deployment: Deployment, role: Role, engine: Engine, ports: Ports, engine_file: str) -> Command:
+def command(
+    deployment: Deployment, role: Role, engine: Engine, ports: Ports, engine_file: str, member: Member | None = None
+) -> Command:
     """How a worker is started.
 
     Args:
@@ -48,8 +68,9 @@ def command(deployment: Deployment, role: Role, engine: Engine, ports: Ports, en
         engine: Its option names.
         ports: Its ports.
         engine_file: Path of the engine's file where the worker runs.
+        member: Which part of a worker over several nodes; None where something else tells it, or for one node.
     """
-    values = canonical(deployment, role, engine)
+    values = canonical(deployment, role, engine, member)
     values |= {"host": "0.0.0.0", "port": ports.engine, "engine_file": engine_file}
     if deployment.disaggregated:
         values |= {"transfer_port": ports.transfer}
@@ -57,7 +78,7 @@ def command(deployment: Deployment, role: Role, engine: Engine, ports: Ports, en
     return Command(engine.module, tuple(arguments), _nested(engine, values))
 
 
-def canonical(deployment: Deployment, role: Role, engine: Engine) -> dict[str, Any]:
+def canonical(deployment: Deployment, role: Role, engine: Engine, member: Member | None = None) -> dict[str, Any]:
     """Settings of a worker by canonical name; a name that is absent has the engine's default."""
     layout = role.layout
     ranks = layout.dp if engine.tensor_covers_attention_dp else 1
@@ -91,7 +112,36 @@ def canonical(deployment: Deployment, role: Role, engine: Engine) -> dict[str, A
         values |= {"graph_sizes": list(role.graph_sizes), "graph_padding": True}
     if deployment.disaggregated:
         values |= {"role": role.name, "transfer": engine.transfer, "transfer_tokens": role.max_length}
-    return values
+    return values | (_of_member(role, engine, member) if member else {})
+
+
+def _of_member(role: Role, engine: Engine, member: Member) -> dict[str, Any]:
+    """What joins the parts of a worker: of one rank over all nodes, or of whole ranks shared out over them."""
+    rank = engine.rank_gpus(role.layout)
+    if rank == role.layout.gpus:
+        meeting = {"head_address": member.head, "head_port": member.port, "head": f"{member.head}:{member.port}"}
+        return {"nodes": member.nodes, "node": member.node, "follower": member.node > 0, **meeting}
+    ranks = role.layout.gpus // member.nodes // rank
+    meeting = {"ranks_address": member.head, "ranks_port": member.port}
+    return {"ranks_balanced": True, "local_ranks": ranks, "first_rank": ranks * member.node, **meeting}
+
+
+def member_of(options: Mapping[str, Any], role: Role, engine: Engine) -> Member | None:
+    """The part of a worker that options state, None where they state a whole one; what `canonical` makes of a member.
+
+    Raises:
+        KeyError, ValueError: Some of the options are missing or no numbers.
+    """
+    stated = {name: str(options[option]) for name, option in engine.arguments.items() if option in options}
+    if "nodes" in stated:
+        head, _, port = stated.get("head", "").rpartition(":")
+        head, port = head or stated["head_address"], port or stated["head_port"]
+        return Member(int(stated["nodes"]), int(stated["node"]), head, int(port))
+    if "local_ranks" in stated:
+        ranks = int(stated["local_ranks"])
+        node, port = int(stated["first_rank"]) // ranks, int(stated["ranks_port"])
+        return Member(role.layout.dp // ranks, node, stated["ranks_address"], port)
+    return None
 
 
 def _stated(limit_of_rank: int, stated_of: str, ranks: int) -> int:
@@ -103,7 +153,7 @@ def _argument(option: str, value: Any) -> list[str]:
         return []
     if value is True:
         return [option]
-    return [option, *(str(part) for part in (value if isinstance(value, list) else [value]))]
+    return [*([option] if option else []), *(str(part) for part in (value if isinstance(value, list) else [value]))]
 
 
 def _nested(engine: Engine, values: dict[str, Any]) -> dict[str, Any]:

@@ -144,6 +144,7 @@ class Deployment:
         runtime_version: Release of Dynamo.
         rules: Rule set, `production` or `benchmark`.
         gpus_per_node: GPUs of a node.
+        gpus_per_rack: GPUs that NVLink joins over several nodes; None where nodes are joined by a network only.
         gpu_budget: GPUs that may be used.
         replicas: Copies of the searched row.
         roles: Kinds of workers, prefill before decode.
@@ -161,6 +162,7 @@ class Deployment:
     runtime_version: str
     rules: str
     gpus_per_node: int
+    gpus_per_rack: int | None
     gpu_budget: int
     replicas: int
     roles: tuple[Role, ...]
@@ -205,6 +207,7 @@ def from_dict(values: dict[str, Any]) -> Deployment:
     workload = Workload(**absent | values.pop("workload"))
     prediction = Prediction(**values.pop("prediction"))
     site = Site(**values.pop("site"))
+    values.setdefault("gpus_per_rack", None)
     return Deployment(**values, site=site, roles=roles, workload=workload, prediction=prediction)
 
 

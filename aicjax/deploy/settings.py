@@ -58,8 +58,7 @@ class Engine:
         transfer: Value of the option for the transfer of KV caches.
         mixed_experts: Whether experts may be split by tensor and by expert at once.
         environment: Environment variables, by what they are for.
-        services: Names of services of DynamoGraphDeployment v1alpha1, by role.
-        mpi_launcher: Command in front of the worker's that starts its ranks in an MPI world; empty where none is needed.
+        mpi_launcher: Words before the command that start its ranks in an MPI world; empty where none is needed.
         arguments: Command-line options, by canonical name.
         file: Keys of the engine's file, by canonical name; empty where it has none.
         fixed: Values that never change, by canonical name.
@@ -80,7 +79,6 @@ class Engine:
     transfer: str
     mixed_experts: bool
     environment: Mapping[str, str]
-    services: Mapping[str, str]
     arguments: Mapping[str, str]
     server: Server
     file: Mapping[str, str] = field(default_factory=dict)

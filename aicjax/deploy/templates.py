@@ -3,6 +3,7 @@
 
 import functools
 import json
+import re
 import shlex
 from typing import Any
 
@@ -35,5 +36,10 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"shell": shlex.quote, "tojson": json.dumps, "counted": counted}
+    environment.filters |= {"shell": _shell_word, "tojson": json.dumps, "counted": counted}
     return environment
+
+
+def _shell_word(text: str) -> str:
+    """A word of a shell command, where nothing but the address of a node is expanded."""
+    return f'"{text}"' if re.fullmatch(r"\$\{ADDRESS\[\d+\]\}(:\d+)?", text) else shlex.quote(text)

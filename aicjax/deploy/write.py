@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aicjax._results import InputError
-from aicjax.deploy.checks import problems, require
+from aicjax.deploy.checks import SCRIPTS, problems, require
 from aicjax.deploy.render import RECORD_FILE
 
 
@@ -38,5 +38,5 @@ def check_directory(directory: Path) -> dict[str, list[str]]:
 
 
 def _read(folder: Path) -> dict[str, str]:
-    names = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".yaml", ".sh"))
+    names = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".yaml", *SCRIPTS))
     return {path.name: path.read_text(encoding="utf-8") for path in names}

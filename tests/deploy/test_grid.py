@@ -75,13 +75,6 @@ def test_what_the_files_cannot_say_is_refused(change: dict, inputs: dict):
         build(row, {**INPUTS, **inputs})
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_worker_over_several_nodes_is_refused(target: str):
-    row = {**result_row("vllm", experts=False, disaggregated=False), "tp": 16, "num_total_gpus": 16}
-    with pytest.raises(InputError, match="several nodes"):
-        render(build(row, INPUTS), target)
-
-
 def test_unknown_target_is_refused():
     with pytest.raises(InputError, match="bare-metal, dynamo"):
         render(build(result_row("trtllm", experts=False, disaggregated=False), INPUTS), "llm-d-helm")

@@ -4,4 +4,4 @@
 from aicjax.deploy.targets import bare_metal, dynamo
 from aicjax.deploy.targets.target import Target
 
-TARGETS: dict[str, Target] = {"bare-metal": bare_metal.TARGET, "dynamo": dynamo.TARGET}
+TARGETS: dict[str, Target] = {"bare-metal": bare_metal.TARGET, "dynamo": dynamo.BETA, "dynamo-v1alpha1": dynamo.ALPHA}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark that replays what a prediction assumes: a script, and a Job that runs the same script in a cluster."""
+
+from collections.abc import Iterator, Mapping
+
+import yaml
+
+from aicjax.deploy.images import is_pinned
+from aicjax.deploy.record import Deployment
+from aicjax.deploy.settings import Runtime
+from aicjax.deploy.templates import fill
+
+BENCH_FILE = "bench.sh"
+JOB_FILE = "k8s_bench.yaml"
+
+
+def bench_script(deployment: Deployment, runtime: Runtime) -> str:
+    """The script: closed loop around the predicted concurrency, open loop below the predicted rate."""
+    plan, prediction, workload = runtime.benchmark, deployment.prediction, deployment.workload
+    concurrencies = {max(1, round(factor * prediction.concurrency)) for factor in plan["concurrency_factors"]}
+    return fill(
+        "bench.sh.j2",
+        deployment=deployment,
+        client=runtime.benchmark_client,
+        plan=plan,
+        port=runtime.ports["frontend"],
+        new_tokens=max(1, workload.isl - workload.prefix),
+        concurrencies=sorted(concurrencies),
+        rates=[f"{factor * prediction.requests_per_s:.4g}" for factor in plan["rate_factors"]],
+    )
+
+
+def bench_job(deployment: Deployment, runtime: Runtime, url: str) -> str:
+    """A Kubernetes Job that runs the script against a service.
+
+    Args:
+        deployment: What is measured.
+        runtime: The client and its load.
+        url: Where the model is served, as seen from a pod.
+    """
+    return fill(
+        "k8s_bench.yaml.j2",
+        deployment=deployment,
+        runtime=runtime,
+        url=url,
+        script=bench_script(deployment, runtime),
+        secret=deployment.site.secret or runtime.secret,
+    )
+
+
+def bench_problems(files: Mapping[str, str], runtime: Runtime) -> Iterator[str]:
+    """A script against another port than the frontend's; a Job with another script or an image that is not pinned."""
+    if f"localhost:{runtime.ports['frontend']}}}" not in files.get(BENCH_FILE, ""):
+        yield f"{BENCH_FILE}: not the port of the frontend"
+    if JOB_FILE in files:
+        scripts, job = yaml.safe_load_all(files[JOB_FILE])
+        container = job["spec"]["template"]["spec"]["containers"][0]
+        if scripts["data"].get(BENCH_FILE) != files.get(BENCH_FILE):
+            yield f"{JOB_FILE}: another script than {BENCH_FILE}"
+        if not is_pinned(container["image"]):
+            yield f"{JOB_FILE}: image {container['image']!r} has no pinned tag"
