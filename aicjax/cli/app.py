@@ -19,6 +19,7 @@ from aicjax.cli import (
     exp,
     fleet,
     fleet_options,
+    generate,
     measure,
     options,
     plan,
@@ -48,6 +49,7 @@ app.command("sweep")(sweep.command)
 app.command("estimate")(estimate.command)
 app.add_typer(query.app, name="query")
 app.add_typer(deploy.app, name="deploy")
+app.command("generate")(generate.command)
 app.command("calibrate")(calibrate.command)
 app.add_typer(measure.app, name="measure")
 app.command("support")(support.command)

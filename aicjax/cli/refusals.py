@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands and flags of AIConfigurator that have no counterpart here: refused by name, unless they change nothing."""
+"""Flags of AIConfigurator that have no counterpart here: refused by name, unless they change nothing."""
 
 import sys
 from collections.abc import Sequence
@@ -8,9 +8,6 @@ from aicjax._results import InputError
 
 _DEPLOY = "left out here: `aicjax deploy --help` says what deployment files can be given"
 
-COMMANDS = {
-    "generate": "search or estimate, then deploy",
-}
 FLAGS = {
     **dict.fromkeys(
         (
@@ -60,16 +57,14 @@ def without_effect(arguments: Sequence[str]) -> list[str]:
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Refuses the first command or flag that AIConfigurator has and this program has not.
+    """Refuses the first flag that AIConfigurator has and this program has not.
 
     Raises:
         InputError: Naming it and what is modelled instead.
     """
-    for position, argument in enumerate(arguments):
+    for argument in arguments:
         if argument == "--":
             return
         flag = argument.partition("=")[0]
         if flag in FLAGS:
             raise InputError(flag, argument, FLAGS[flag])
-        if position == 0 and argument in COMMANDS:
-            raise InputError("command", argument, COMMANDS[argument])

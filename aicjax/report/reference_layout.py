@@ -98,13 +98,20 @@ def _add_experiment(result: SearchResult, name: str, task: TaskResult, folder: P
         if sources:
             top.mkdir(exist_ok=True)
             (top / SOURCES_FILE).write_text(json.dumps(sources, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        for path, called in (names := dict(_renamed(top))).items():
-            text = path.read_text(encoding="utf-8")
-            if path.suffix == ".sh":
-                for other, name in names.items():
-                    text = text.replace(other.name, name) if other.parent == path.parent else text
-            (top / called).write_text(text, encoding="utf-8")
-            (top / called).chmod(_EXECUTABLE if path.suffix == ".sh" else _READABLE)
+        if top.is_dir():
+            add_names(top)
+
+
+def add_names(folder: Path) -> None:
+    """Copies the deployment files in the folders of a folder into it, under their names in AIConfigurator."""
+    names = dict(_renamed(folder))
+    for path, called in names.items():
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".sh":
+            for other, name in names.items():
+                text = text.replace(other.name, name) if other.parent == path.parent else text
+        (folder / called).write_text(text, encoding="utf-8")
+        (folder / called).chmod(_EXECUTABLE if path.suffix == ".sh" else _READABLE)
 
 
 def _sources(task: TaskResult, row: int) -> dict[str, dict[str, str]]:
