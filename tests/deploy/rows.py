@@ -30,3 +30,16 @@ def _worker(engine: str, prefix: str, batch: int, experts: bool) -> dict[str, An
     layout = {"tp": 1, "pp": 1, "dp": 4, "moe_tp": 1, "moe_ep": 4} if experts else {"tp": 4, "pp": 1, "dp": 1}
     origin = {"backend": engine, "version": _VERSIONS[engine], "system": "h200_sxm", "kvcache": "fp8", "bs": batch}
     return {f"{prefix}{name}": value for name, value in {"moe_tp": 1, "moe_ep": 1, **layout, **origin}.items()}
+
+
+def wide_row(
+    engine: str, gpus: int, *, experts: bool = False, disaggregated: bool = False, system: str = "h200_sxm", pp: int = 1
+) -> dict[str, Any]:
+    """One row of a top list whose workers, one of each kind, have `gpus` GPUs."""
+    row = result_row(engine, experts=experts, disaggregated=disaggregated)
+    prefixes = ("(p)", "(d)") if disaggregated else ("",)
+    sizes = {"dp": gpus // pp, "moe_ep": gpus // pp} if experts else {"tp": gpus // pp}
+    for prefix in prefixes:
+        changed = {**sizes, "pp": pp, "system": system, **({"workers": 1} if disaggregated else {})}
+        row |= {f"{prefix}{name}": value for name, value in changed.items()}
+    return {**row, "num_total_gpus": gpus * len(prefixes)}

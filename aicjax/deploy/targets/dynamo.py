@@ -19,7 +19,7 @@ from aicjax.deploy.targets.target import Target
 from aicjax.deploy.templates import fill, yaml_text
 
 DYNAMO_FILE = "deploy.yaml"
-# Names of components are short: those of the graph, of a component and of a part of it have at most 45 characters together
+# Names of components are short: those of graph, component and part of a worker have at most 45 characters together
 # (https://github.com/ai-dynamo/dynamo/pull/5449).
 _COMPONENTS = {"agg": "worker", "prefill": "prefill", "decode": "decode"}
 _FRONTEND = "Frontend"
