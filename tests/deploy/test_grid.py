@@ -1,39 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every target, engine, kind of model, way of serving and rule set: the files pass every check."""
+"""Every target, engine, kind of model, way of serving, number of nodes and rule set: the files pass every check."""
 
 import itertools
+from typing import Any, NamedTuple
 
 import pytest
 
 from aicjax._results import InputError
 from aicjax.deploy.build import build, graph_sizes, rounded_up
 from aicjax.deploy.checks import problems
-from aicjax.deploy.record import as_dict, from_dict
+from aicjax.deploy.record import Deployment, as_dict, from_dict
 from aicjax.deploy.render import render
 from aicjax.deploy.settings import load_rules
 from aicjax.deploy.targets import TARGETS
-from tests.deploy.rows import INPUTS, result_row
+from tests.deploy.rows import INPUTS, result_row, wide_row
 
-GRID = list(
-    itertools.product(TARGETS, ("vllm", "sglang", "trtllm"), (False, True), (False, True), ("production", "benchmark"))
+ENGINES, NODES, RULES = ("vllm", "sglang", "trtllm"), (1, 2, 4), ("production", "benchmark")
+NODE_GPUS = 8
+
+
+class Refusal(NamedTuple):
+    """Cells of the grid that no files are written for; None stands for every value."""
+
+    target: str
+    engine: str | None
+    disaggregated: bool | None
+    wide: bool | None
+    reason: str
+
+
+# A cell that is refused and not in this table fails the test, and so does an entry that refuses nothing.
+REFUSALS = (
+    Refusal("llm-d-helm", "trtllm", None, None, "llm-d has no other engine"),
+    Refusal("llm-d-kustomize", "trtllm", None, None, "llm-d has no other engine"),
+    Refusal("llm-d-helm", None, None, True, "those of a node, for llm-d-helm"),
+    Refusal("llm-d-kustomize", None, None, True, "those of a node, for llm-d-kustomize"),
+    Refusal("kubernetes", "vllm", True, None, "has no router"),
+    Refusal("kubernetes", None, None, True, "those of a node, for kubernetes"),
+    Refusal("bare-metal", "trtllm", None, True, "start its MPI world"),
 )
 
 
-@pytest.mark.parametrize(("target", "engine", "experts", "disaggregated", "rules"), GRID)
-def test_files_pass_every_check_and_are_the_same_twice(
-    target: str, engine: str, experts: bool, disaggregated: bool, rules: str
-):
+def _row(engine: str, experts: bool, disaggregated: bool, nodes: int, wide: bool) -> tuple[dict[str, Any], int]:
+    """A row, and the GPUs of as many nodes: workers of four GPUs, or one worker of each kind over all nodes."""
+    if wide:
+        row = wide_row(engine, nodes * NODE_GPUS, experts=experts, disaggregated=disaggregated)
+        return row, row["num_total_gpus"]
     row = result_row(engine, experts=experts, disaggregated=disaggregated)
-    deployment = build(row, INPUTS, rules=rules)
-    files = render(deployment, target)
-    assert problems(files) == []
-    assert files == render(build(row, INPUTS, rules=rules), target)
-    assert from_dict(as_dict(deployment)) == deployment
-    assert deployment.gpus == 16
-    decode = deployment.roles[-1]
-    assert decode.max_running.simulated == decode.max_running.deployed == (59 if disaggregated else 21)
-    nodes = [name for name in files if name.startswith("run_node")]
-    assert len(nodes) == (2 if target == "bare-metal" else 0)
+    if disaggregated and nodes == 1:
+        row |= {"(p)workers": 1, "(d)workers": 1, "num_total_gpus": NODE_GPUS}
+    return row, nodes * NODE_GPUS
+
+
+def _built(engine: str, experts: bool, disaggregated: bool, nodes: int, wide: bool, rules: str) -> Deployment:
+    row, gpus = _row(engine, experts, disaggregated, nodes, wide)
+    return build(row, {**INPUTS, "total_gpus": gpus}, rules=rules)
+
+
+def _refusals(target: str, engine: str, disaggregated: bool, wide: bool) -> list[Refusal]:
+    cell = (target, engine, disaggregated, wide)
+    return [
+        entry
+        for entry in REFUSALS
+        if all(stated is None or stated == value for stated, value in zip(entry[:4], cell, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("disaggregated", [False, True])
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_files_of_the_grid_pass_every_check_and_are_the_same_twice(
+    target: str, engine: str, experts: bool, disaggregated: bool
+):
+    for nodes, wide, rules in itertools.product(NODES, (False, True), RULES):
+        if wide and nodes == 1:
+            continue
+        deployment = _built(engine, experts, disaggregated, nodes, wide, rules)
+        assert from_dict(as_dict(deployment)) == deployment
+        assert deployment.gpus == nodes * NODE_GPUS * (2 if wide and disaggregated else 1)
+        if expected := _refusals(target, engine, disaggregated, wide):
+            with pytest.raises(InputError) as refused:
+                render(deployment, target)
+            assert any(entry.reason in str(refused.value) for entry in expected)
+            continue
+        files = render(deployment, target)
+        assert problems(files) == [], (nodes, wide, rules)
+        assert files == render(_built(engine, experts, disaggregated, nodes, wide, rules), target)
+
+
+@pytest.mark.parametrize("entry", REFUSALS)
+def test_refusals_of_the_table_are_of_this_target_alone(entry: Refusal):
+    """An entry that another one makes idle, or whose target takes the cell, would hide a change."""
+    cells = itertools.product(ENGINES, (False, True), (False, True))
+    alone = [cell for cell in cells if _refusals(entry.target, *cell) == [entry]]
+    assert entry.target in TARGETS
+    assert alone
+
+
+def test_limits_deployed_are_the_simulated_ones():
+    for engine, disaggregated in itertools.product(ENGINES, (False, True)):
+        role = _built(engine, False, disaggregated, 2, False, "production").roles[-1]
+        assert role.max_running.simulated == role.max_running.deployed == (59 if disaggregated else 21)
 
 
 def test_token_limits_are_block_multiples_and_say_so():
@@ -76,5 +144,5 @@ def test_what_the_files_cannot_say_is_refused(change: dict, inputs: dict):
 
 
 def test_unknown_target_is_refused():
-    with pytest.raises(InputError, match="bare-metal, dynamo"):
-        render(build(result_row("trtllm", experts=False, disaggregated=False), INPUTS), "llm-d-helm")
+    with pytest.raises(InputError, match="bare-metal, "):
+        render(build(result_row("trtllm", experts=False, disaggregated=False), INPUTS), "nomad")
