@@ -38,13 +38,18 @@ def plan(request: PlanRequest) -> PlanAnswer:
     best = (math.inf, math.inf)
     for candidate in found:
         count = None
-        if not candidate.prefill_too_slow and best > _price(candidate, candidate.needed):
+        if not candidate.prefill_too_slow and best > _price(candidate, _bought(request, candidate.needed)):
             count = least_checked(request, law, candidate)
             if count.met:
-                best = min(best, _price(candidate, count.replicas))
+                best = min(best, _price(candidate, _bought(request, count.replicas)))
         rows.append(_row(request, law, candidate, count))
     rows.sort(key=_order)
     return PlanAnswer(asked_of(request, law), request.model_path, request.tpot_ms, tuple(rows), refused)
+
+
+def _bought(request: PlanRequest, needed: int) -> int:
+    """Replicas that are paid for: those needed, and those that may fail."""
+    return math.ceil(needed / request.availability) + request.spare_replicas
 
 
 def _price(candidate: Candidate, replicas: int) -> tuple[float, float]:
@@ -58,8 +63,7 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
     needed = candidate.needed if count is None else count.replicas
     rate_per_s, cv2 = load_of(request)
     load = _pool_load(float(needed), candidate.slots, rate_per_s, candidate.service, target_of(request), cv2)
-    spare = math.ceil(needed / request.availability) - needed + request.spare_replicas
-    bought = needed + spare
+    bought = _bought(request, needed)
     price, gpus = _price(candidate, bought)
     isl, osl = (rate_per_s * float(mean) for mean in lengths.mean(law))
     prefill_share = float((candidate.service.weight * candidate.service.prefill_s).sum())
@@ -75,7 +79,7 @@ def _row(request: PlanRequest, law: Lengths, candidate: Candidate, count: Checke
         batch_size=replica.batch_size,
         gpus_per_replica=int(profile.gpus),
         needed=needed,
-        spare=spare,
+        spare=bought - needed,
         replicas=bought,
         gpus=int(gpus),
         cost=None if request.price_per_gpu_hour is None else cost_of(price, isl, osl, prefill_share),

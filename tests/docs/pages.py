@@ -28,8 +28,7 @@ def command_lines(page: Path, program: str) -> Iterator[str]:
     text = re.sub(r" ?\\\n +", " ", page.read_text(encoding="utf-8"))
     for line in re.findall(rf"^(?:    )?(?:\$ )?(?:\w+=\S+ )?({program} .*)$", text, re.MULTILINE):
         yield re.split(r" {2,}| #", line)[0]
-    for code in re.findall(rf"`({program} [^`\n]+)`", text):
-        yield code
+    yield from re.findall(rf"`({program} [^`\n]+)`", text)
 
 
 def headings(page: Path) -> list[tuple[int, str]]:

@@ -24,6 +24,7 @@ ENGINE_FLAGS = {
     for flag in re.findall(r": (--[a-z0-9-]+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
 }
 PART = re.compile(r"\.\.\.|\b(DIR|FILE|SOURCE|NAME|MANIFEST|TARGET)\b|[<\[|]")  # a line that leaves something out
+FOLDERS = "aicjax|configs|systems|perfdb|tests|examples|benchmarks|docs"
 UNFINISHED = re.compile(r"^aicjax: (Missing .*|.* requires an argument\.|No such command 'COMMAND'\.|)$")
 
 
@@ -54,9 +55,7 @@ def test_pages_name_flags_that_exist(page: Path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_command_lines_are_understood(
-    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(typer.main, "get_command", lambda _: PROGRAM)
     for line in command_lines(page, "aicjax"):
         words = [word for word in shlex.split(line.replace("[", "").replace("]", "")) if word != "..."][1:]
@@ -83,7 +82,7 @@ def _module(dotted: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_that_pages_name_exist(page: Path):
-    named = re.findall(r"`((?:aicjax|configs|systems|perfdb|tests|examples|benchmarks|docs)/[\w./-]+)`", page.read_text())
+    named = re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text(encoding="utf-8"))
     assert [path for path in named if not (ROOT / path).exists() and not _made(path)] == []
 
 

@@ -3,7 +3,6 @@
 
 import doctest
 import importlib
-from pathlib import Path
 
 import pytest
 
