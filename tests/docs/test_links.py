@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_every_page_is_in_the_navigation_once():
 
 
 @pytest.mark.parametrize(("page", "package"), [("api.md", aicjax), ("api-fleet.md", aicjax.fleet)])
-def test_public_names_are_on_their_page(page: str, package: object):
+def test_public_names_are_on_their_page(page: str, package: ModuleType):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     listed = re.findall(rf"^::: {package.__name__}\.(\w+)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(public for public in dir(package) if public != "__version__")
