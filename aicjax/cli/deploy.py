@@ -5,15 +5,20 @@ import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Context
 
 from aicjax._names import one_of
 from aicjax._results import AicjaxError, InputError
-from aicjax.cli import site_options
+from aicjax.cli import requests, site_options
 from aicjax.cli.flags import flag
+
+if TYPE_CHECKING:
+    from aicjax.explore import SearchRequest
+
+_REQUESTED = "dynamo"  # target of a request file, which is a resource of Dynamo
 
 app = typer.Typer(no_args_is_help=True, invoke_without_command=True)
 
@@ -22,7 +27,13 @@ app = typer.Typer(no_args_is_help=True, invoke_without_command=True)
 def command(
     ctx: Context,
     run: Annotated[Path | None, flag("--from", metavar="DIR", text="Folder that search --save-dir wrote.")] = None,
-    target: Annotated[str | None, flag("--target", metavar="bare-metal|dynamo", text="What to write for.")] = None,
+    request: Annotated[
+        Path | None, flag("--request", metavar="FILE", text="DynamoGraphDeploymentRequest: its search runs first.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        flag("--target", metavar="NAME", default="dynamo with --request", text="What to write for."),
+    ] = None,
     experiment: Annotated[
         str | None, flag("--experiment", metavar="NAME", default="the best", text="Such as agg or disagg.")
     ] = None,
@@ -36,32 +47,56 @@ def command(
     image: site_options.Image = None,
     secret: site_options.Secret = None,
     model_cache: site_options.ModelCache = None,
+    system: Annotated[
+        str | None, flag("--system", metavar="NAME", default="the file's", text="GPU system (--request).")
+    ] = None,
+    total_gpus: Annotated[
+        str | None, flag("--total-gpus", default="the file's", text="GPU budget (--request).")
+    ] = None,
     save_dir: Annotated[
-        Path | None, flag("--save-dir", metavar="DIR", default="in the run's folder", text="Where the files go.")
+        Path | None,
+        flag("--save-dir", metavar="DIR", default="in the run's folder, beside FILE", text="Where the files go."),
     ] = None,
 ) -> None:
-    """Write the files that start a row of a saved search.
+    """Write the files that start a row of a saved search, or of the search that a request file asks for.
 
-    Exit codes: 0 written, 2 bad input or a failed check; then nothing is written.
+    Exit codes: 0 written, 2 bad input or a failed check, 3 nothing meets the limits, 4 no measured data; but for 0
+    nothing is written.
     """
     if ctx.invoked_subcommand is not None:
         return
+    if (run is None) == (request is None):
+        raise InputError("from", None if run is None else str(run), "given, or --request, and not both")
+    site = {"namespace": namespace, "image": image, "secret": secret, "model_cache": model_cache}
+    if request is not None:
+        flags = {"system": system, "total_gpus": total_gpus}
+        asked = requests.read(request, {name: value for name, value in flags.items() if value is not None})
+        target, name = target or _REQUESTED, name or asked.name
+        check_target(target, request)
+        record, inputs = _searched(asked.search, experiment, row)
+        site |= {fact: value for fact, value in asked.site.items() if site[fact] is None}
+        folder = request.parent / (name or request.stem) / target
+    else:
+        from aicjax.report import manifest
+
+        for flag_name, value in (("system", system), ("total_gpus", total_gpus)):
+            if value is not None:
+                raise InputError(flag_name, value, "absent with --from: the saved search has it")
+        if target is None:
+            raise InputError("target", None, "given")
+        assert run is not None
+        content = manifest.read(run)
+        chosen = experiment or str(content["chosen"])
+        record, inputs = _row(run, chosen, row), content["inputs"]
+        folder = run / chosen / f"top{row}" / target
+
     from aicjax.deploy.build import build
     from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
     from aicjax.deploy.write import write
-    from aicjax.report import manifest
 
-    for argument, value in (("from", run), ("target", target)):
-        if value is None:
-            raise InputError(argument, None, "given")
-    assert run is not None and target is not None
-    content = manifest.read(run)
-    chosen = experiment or str(content["chosen"])
-    record = _row(run, chosen, row)
-    site = Site(namespace, image, secret, model_cache)
-    deployment = build(record, content["inputs"], rules=rules, name=name, site=site)
-    folder = save_dir or run / chosen / f"top{row}" / target
+    deployment = build(record, inputs, rules=rules, name=name, site=Site(**site))
+    folder = save_dir or folder
     write(render(deployment, target), folder)
     print(folder)
 
@@ -127,6 +162,26 @@ def write_rows(
                 print(f"not deployed: {experiment}, row {rank}: {refusal}", file=sys.stderr)
     if not written and refusals:
         raise refusals[0]
+
+
+def _searched(search: "SearchRequest", experiment: str | None, rank: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row of the search that a request file asks for, and the request; the headline is printed."""
+    from aicjax import explore
+    from aicjax.explore import frame as frames
+    from aicjax.report import summary
+    from aicjax.report.progress import shown_when_slow
+
+    with shown_when_slow(f"searching {search.model_path} on {search.system}"):
+        result = explore.recommend(search) if search.has_load_target else explore.search(search)
+    result.require()
+    chosen = experiment or str(result.chosen)
+    if chosen not in result.tasks:
+        raise InputError("experiment", chosen, one_of(chosen, result.tasks))
+    rows = list(frames.rows(result.tasks[chosen].best))
+    if not 1 <= rank <= len(rows):
+        raise InputError("row", rank, f"from 1 to {len(rows)}")
+    print(summary.headline(result))
+    return rows[rank - 1], result.inputs
 
 
 def _row(run: Path, experiment: str, rank: int) -> dict[str, str]:

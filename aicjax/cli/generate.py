@@ -140,10 +140,11 @@ def _count(name: str, value: str) -> int:
 
 def _missed(request: "SearchRequest", row: dict[str, Any]) -> list[str]:
     """The limits that an estimate misses, in words."""
-    last = ("request_latency", request.request_latency) if request.request_latency else ("tpot", request.tpot)
-    limits = {"ttft": request.ttft, last[0]: last[1]}
+    limits = {"ttft": request.ttft, "tpot": request.tpot}
+    if request.request_latency is not None:
+        limits = {"request_latency": request.request_latency}
     return [
         f"misses the limit: {name} {row[name]:.1f} ms is over {limit:g} ms"
         for name, limit in limits.items()
-        if row[name] is not None and limit is not None and row[name] > limit
+        if row[name] is not None and row[name] > limit
     ]

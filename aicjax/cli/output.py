@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a search from the command line and showing its result in the form that was asked for."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Output:
         interval: Whether to give the ranges of figures.
         save_dir: Where result files go; None writes none.
         target: What deployment files are written for beside them; None writes none.
+        report: Where a report goes; None writes none.
         save_layout: Whether they have their names in AIConfigurator too: `default` or `reference`.
         site: What the user's cluster is called and has, for deployment files.
     """
@@ -39,6 +41,7 @@ class Output:
     interval: bool
     save_dir: Path | None
     target: str | None = None
+    report: Path | None = None
     save_layout: str = "default"
     site: Mapping[str, str] = field(default_factory=dict)
 
@@ -48,6 +51,10 @@ class Output:
         assert self.save_dir is not None
         return self.save_dir
 
+    def at(self, site: Mapping[str, str]) -> "Output":
+        """The same where the cluster has what is stated, unless a flag said otherwise."""
+        return dataclasses.replace(self, site={**site, **self.site})
+
     @classmethod
     def take(cls, given: dict[str, Any]) -> "Output":
         """Takes the output flags out of the given flags; what stays is the request."""
@@ -56,27 +63,33 @@ class Output:
         target = given.pop("deployment_target", None)
         if target is not None:
             check_target(target, save_dir)
+        report = report_file.taken(given)
         layout, site = given.pop("save_layout", "default"), site_options.taken(given)
         check_layout(layout)
         if site and target is None:
             name, value = next(iter(site.items()))
             raise InputError(name, value, "given together with --deployment-target")
-        return cls(**flags, interval=interval, save_dir=save_dir, target=target, save_layout=layout, site=site)
+        return cls(**flags, interval=interval, save_dir=save_dir, target=target, report=report, save_layout=layout, site=site)
 
 
-def present(request: "SearchRequest", output: Output) -> None:
+def present(request: "SearchRequest", output: Output, *, for_load: bool = False) -> None:
     """Runs the search or the recommendation of a request and shows its result.
+
+    Args:
+        request: What to search.
+        output: How it is shown.
+        for_load: Whether its load target decides on the GPUs, of which its budget is then the most.
 
     Raises:
         NoFeasible: No configuration meets the limits; raised after the nearest ones are shown.
     """
-    from aicjax.explore import search
+    from aicjax.explore import recommend, search
     from aicjax.report import result_json, result_text, summary
     from aicjax.report.console import stdout_console
     from aicjax.report.progress import shown_when_slow
 
     with shown_when_slow(f"searching {request.model_path} on {request.system}"):
-        result = search(request)
+        result = recommend(request) if for_load else search(request)
     error = summary.failure(result)
     if output.json:
         print(

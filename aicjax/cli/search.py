@@ -7,7 +7,8 @@ from typing import Annotated
 
 from typer import Context
 
-from aicjax.cli import options, site_options
+from aicjax._results import InputError
+from aicjax.cli import options, requests, site_options
 from aicjax.cli import search_options as groups
 from aicjax.cli.flags import flag, switch, takes
 from aicjax.cli.output import Output, present
@@ -87,7 +88,7 @@ class _Space:
 
 
 class _Repeat:
-    """A search to repeat."""
+    """A search that a file states."""
 
     manifest: Annotated[
         Path | None,
@@ -95,6 +96,14 @@ class _Repeat:
             "--from",
             metavar="MANIFEST",
             text="Repeat the search of a manifest.json that --save-dir wrote; flags given beside it win.",
+        ),
+    ]
+    request_file: Annotated[
+        Path | None,
+        flag(
+            "--request",
+            metavar="FILE",
+            text="Run the search of a DynamoGraphDeploymentRequest; flags given beside it win.",
         ),
     ]
 
@@ -125,7 +134,13 @@ def command(ctx: Context) -> None:
 
     given = options.given(ctx)
     output = Output.take(given)
-    manifest = given.pop("manifest", None)
+    manifest, request_file = given.pop("manifest", None), given.pop("request_file", None)
+    if manifest is not None and request_file is not None:
+        raise InputError("request", str(request_file), "absent where --from is given")
+    if request_file is not None:
+        asked = requests.read(request_file, given)
+        present(asked.search, output.at(asked.site), for_load=asked.search.has_load_target)
+        return
     if manifest is not None:
         given = {**manifests.read_inputs(manifest), **given}
         if changed := manifests.changed_since(manifest):
