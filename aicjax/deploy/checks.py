@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of generated files: each file by itself, and all of them against the record that they were rendered from."""
 
+import functools
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
 from aicjax.deploy.render import RECORD_FILE
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
 from aicjax.deploy.targets import TARGETS
+from aicjax.deploy.templates import YAML_LOADER
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(?<!clusterIP: \")(None|null|NaN|Undefined)(?![\w-])")
@@ -74,21 +76,30 @@ def _of_file(name: str, text: str) -> Iterator[str]:
         yield f"{name}: software that is not pinned"
     if name.endswith(".yaml"):
         yield from (f"{name}: {problem}" for problem in _of_yaml(text))
-    if name.endswith(SCRIPTS):
-        shell = shutil.which("bash")
-        if shell is None:
-            yield f"{name}: no bash to check it with"
-        elif (ran := subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)).returncode:
-            yield f"{name}: {' '.join(ran.stderr.split())}"
+    if name.endswith(SCRIPTS) and (problem := _of_script(text)):
+        yield f"{name}: {problem}"
+
+
+@functools.lru_cache(maxsize=256)  # the script of a benchmark is that of every target
+def _of_script(text: str) -> str:
+    """What bash says of a script; empty when it can read it."""
+    shell = shutil.which("bash")
+    if shell is None:
+        return "no bash to check it with"
+    ran = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)
+    return " ".join(ran.stderr.split()) if ran.returncode else ""
 
 
 def _of_yaml(text: str) -> Iterator[str]:
-    """Plain scalars that YAML 1.1 and 1.2 read differently."""
+    """Plain scalars that YAML 1.1 and 1.2 read differently; keys stated twice."""
     try:
-        events = list(yaml.parse(text))
+        events = list(yaml.parse(text, Loader=YAML_LOADER))
+        nodes = list(yaml.compose_all(text, Loader=YAML_LOADER))
     except yaml.YAMLError as error:
         yield " ".join(str(error).split())
         return
+    for node in nodes:
+        yield from (f"{key} is stated twice" for key in _twice(node))
     resolver = yaml.SafeLoader("")
     for event in events:
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
@@ -97,6 +108,16 @@ def _of_yaml(text: str) -> Iterator[str]:
                 yield f"{event.value!r} needs quotes"
             if tag in ("int", "float") and re.search(r"[:_]|^[+-]?0\d", event.value):
                 yield f"{event.value!r} needs quotes"
+
+
+def _twice(node: Any) -> Iterator[str]:
+    """Keys that a mapping states more than once; a reader takes the last, or refuses the file."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    keys = [key.value for key, _ in pairs]
+    yield from sorted({str(key) for key in keys if keys.count(key) > 1})
+    children = node.value if isinstance(node, yaml.SequenceNode) else [value for _, value in pairs]
+    for child in children:
+        yield from _twice(child)
 
 
 def _of_record(deployment: Deployment) -> Iterator[str]:

@@ -13,6 +13,8 @@ import yaml
 from aicjax._names import counted
 from aicjax.deploy.settings import templates_dir
 
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same rules, several times faster
+
 
 def fill(template: str, **values: Any) -> str:
     """A template of `configs/deploy/templates/` with its values.
@@ -26,6 +28,15 @@ def fill(template: str, **values: Any) -> str:
 def yaml_text(content: dict[str, Any]) -> str:
     """A mapping as YAML, keys in their order."""
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
+
+
+def documents(text: str) -> list[Any]:
+    """The documents of a YAML file.
+
+    Raises:
+        yaml.YAMLError: It is none.
+    """
+    return list(yaml.load_all(text, Loader=YAML_LOADER))
 
 
 @functools.cache

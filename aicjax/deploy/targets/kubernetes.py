@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from aicjax._results import InputError
 from aicjax.deploy.bench import JOB_FILE, bench_job
 from aicjax.deploy.options import ENGINE_FILE
@@ -17,7 +15,7 @@ from aicjax.deploy.record import Deployment
 from aicjax.deploy.settings import Engine, Runtime, load_clusters, load_runtime, load_server
 from aicjax.deploy.targets.pods import ENGINE_FOLDER, POD_ADDRESS, Pod, gpus_in, pod_of, port_problems, started_in
 from aicjax.deploy.targets.target import Target
-from aicjax.deploy.templates import fill, yaml_text
+from aicjax.deploy.templates import documents, fill, yaml_text
 
 MANIFEST_FILE = "kubernetes.yaml"
 ROUTER_FILE = "router.yaml"
@@ -127,10 +125,10 @@ def _router(deployment: Deployment, engine: Engine, sets: list[PodSet], port: in
 
 
 def _read(files: Mapping[str, str]) -> list[Started]:
-    documents = list(yaml.safe_load_all(files[MANIFEST_FILE]))
-    engine_files = next((document["data"] for document in documents if document["kind"] == "ConfigMap"), {})
+    objects = documents(files[MANIFEST_FILE])
+    engine_files = next((document["data"] for document in objects if document["kind"] == "ConfigMap"), {})
     started = []
-    for document in documents:
+    for document in objects:
         component = document["metadata"].get("name")
         if document["kind"] not in ("Deployment", "StatefulSet"):
             continue
@@ -147,15 +145,15 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
     engine, port = load_server(deployment.engine), load_runtime().ports["frontend"]
     for worker in started:
         yield from port_problems(engine, worker, port)
-    documents = list(yaml.safe_load_all(files[MANIFEST_FILE]))
+    objects = documents(files[MANIFEST_FILE])
     longest = load_clusters().longest_set_name
-    for document in documents:
+    for document in objects:
         kind, name = document["kind"], document["metadata"]["name"]
         if kind == "StatefulSet" and len(name) > longest:
             yield f"{MANIFEST_FILE}: {name} is longer than the {longest} characters of a StatefulSet"
         yield from (f"{MANIFEST_FILE}, {name}: {problem}" for problem in _of_ports(document, port))
     if deployment.disaggregated:
-        yield from _of_router(deployment, engine, documents, port)
+        yield from _of_router(deployment, engine, objects, port)
 
 
 def _of_ports(document: Mapping[str, Any], port: int) -> Iterator[str]:
@@ -168,11 +166,11 @@ def _of_ports(document: Mapping[str, Any], port: int) -> Iterator[str]:
     yield from (f"port {stated}, not {port}" for stated in found if stated != port)
 
 
-def _of_router(deployment: Deployment, engine: Engine, documents: list[Any], port: int) -> Iterator[str]:
+def _of_router(deployment: Deployment, engine: Engine, objects: list[Any], port: int) -> Iterator[str]:
     """The router must ask every worker, by its role, and no other."""
     sets = [_set(deployment, pod_of(deployment, role, engine, port)) for role in deployment.roles]
     wanted = _router(deployment, engine, sets, port)
-    named = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    named = {(document["kind"], document["metadata"]["name"]): document for document in objects}
     router = named.get(("Deployment", wanted.name))
     if router is None:
         yield f"{MANIFEST_FILE}: no router between prefill and decode"
@@ -182,7 +180,7 @@ def _of_router(deployment: Deployment, engine: Engine, documents: list[Any], por
         yield f"{MANIFEST_FILE}, {wanted.name}: not the command that names every worker"
     if wanted.file:
         text = named[("ConfigMap", deployment.config_map)]["data"].get(ROUTER_FILE, "")
-        if yaml.safe_load(text) != wanted.file:
+        if documents(text) != [wanted.file]:
             yield f"{MANIFEST_FILE}, {ROUTER_FILE}: not the file that names every worker"
 
 

@@ -4,8 +4,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from aicjax.deploy.bench import JOB_FILE, bench_job
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import Deployment
@@ -24,7 +22,7 @@ from aicjax.deploy.targets.llm_d import (
 )
 from aicjax.deploy.targets.pods import POD_ADDRESS, gpus_in, started_in
 from aicjax.deploy.targets.target import Target
-from aicjax.deploy.templates import fill
+from aicjax.deploy.templates import documents, fill
 
 VALUES_FILE = "llm-d-values.yaml"
 NAME_LENGTH = 55  # the chart cuts longer names
@@ -57,7 +55,7 @@ def _uri(deployment: Deployment) -> str:
 
 
 def _read(files: Mapping[str, str]) -> list[Started]:
-    values = yaml.safe_load(files[VALUES_FILE])
+    values = documents(files[VALUES_FILE])[0]
     apart = values[PREFILL]["create"]
     started = []
     for name in (PREFILL, DECODE):
@@ -73,7 +71,7 @@ def _read(files: Mapping[str, str]) -> list[Started]:
 
 def _problems(deployment: Deployment, files: Mapping[str, str], started: list[Started]) -> Iterator[str]:
     """Ports of proxy and servers, GPUs stated twice, labels that are no strings, nulls."""
-    values = yaml.safe_load(files[VALUES_FILE])
+    values = documents(files[VALUES_FILE])[0]
     yield from worker_problems(deployment, started)
     yield from (f"{VALUES_FILE}: {place} is null" for place in _nulls(values))
     if len(deployment.name) > NAME_LENGTH:

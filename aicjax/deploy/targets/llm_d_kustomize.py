@@ -3,8 +3,6 @@
 
 from collections.abc import Iterator, Mapping
 
-import yaml
-
 from aicjax.deploy.bench import JOB_FILE, bench_job
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import Deployment
@@ -22,7 +20,7 @@ from aicjax.deploy.targets.llm_d import (
 )
 from aicjax.deploy.targets.pods import POD_ADDRESS, gpus_in, started_in
 from aicjax.deploy.targets.target import Target
-from aicjax.deploy.templates import fill
+from aicjax.deploy.templates import documents, fill
 
 OVERLAY_FILE = "kustomization.yaml"
 PATCH_FILE = "patch-{name}.yaml"
@@ -52,7 +50,7 @@ def _read(files: Mapping[str, str]) -> list[Started]:
     started = []
     found = {name: files[PATCH_FILE.format(name=name)] for name in (PREFILL, DECODE) if _patched(name, files)}
     for name, text in found.items():
-        spec = yaml.safe_load(text)["spec"]
+        spec = documents(text)[0]["spec"]
         container = next(part for part in spec["template"]["spec"]["containers"] if part["name"] == llm_d().container)
         role = name if PREFILL in found else "agg"
         where = PATCH_FILE.format(name=name)
@@ -62,18 +60,18 @@ def _read(files: Mapping[str, str]) -> list[Started]:
 
 def _patched(name: str, files: Mapping[str, str]) -> bool:
     """Whether the overlay names the patch of a kind of workers."""
-    patches = yaml.safe_load(files[OVERLAY_FILE])["patches"]
+    patches = documents(files[OVERLAY_FILE])[0]["patches"]
     return {"path": PATCH_FILE.format(name=name)} in patches
 
 
 def _problems(deployment: Deployment, files: Mapping[str, str], started: list[Started]) -> Iterator[str]:
     """Ports; the base of the guide at its tag, and the Deployments that it holds."""
     yield from worker_problems(deployment, started)
-    if yaml.safe_load(files[OVERLAY_FILE])["resources"] != [base(deployment)]:
+    if documents(files[OVERLAY_FILE])[0]["resources"] != [base(deployment)]:
         yield f"{OVERLAY_FILE}: not over the guide {guide(deployment)} at {llm_d().guides_tag}"
     for name in (PREFILL, DECODE):
         if _patched(name, files):
-            patch = yaml.safe_load(files[PATCH_FILE.format(name=name)])
+            patch = documents(files[PATCH_FILE.format(name=name)])[0]
             target = (patch["apiVersion"], patch["kind"], patch["metadata"]["name"])
             if target != ("apps/v1", "Deployment", name):
                 yield f"{PATCH_FILE.format(name=name)}: the guide has no {' '.join(target)}"
