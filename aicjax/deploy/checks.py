@@ -183,7 +183,8 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
     yield from (f"unknown option {option}" for option in worker.options if option not in known)
     for name, value in wanted.items():
         places = [place[name] for place in (engine.arguments, engine.file) if name in place]
-        stated = next((worker.options[place] for place in places if place in worker.options), False)
+        absent = False if name in engine.arguments else "missing"  # a switch is off without its option
+        stated = next((worker.options[place] for place in places if place in worker.options), absent)
         shown = " ".join(map(str, stated)) if isinstance(stated, list) else stated
         expected = " ".join(map(str, value)) if isinstance(value, list) else value
         if places and str(shown) != str(expected):
@@ -191,6 +192,9 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
     if deployment.disaggregated and "transfer_port" in engine.environment and worker.environment:
         missing = [name for name in engine.environment.values() if not worker.environment.get(name)]
         yield from (f"{name} is not set" for name in missing)
+    for name in ("port", *(["transfer_port"] if deployment.disaggregated else [])):
+        if engine.arguments.get(name, "") and engine.arguments[name] not in worker.options:
+            yield f"{engine.arguments[name]} is not stated"
     gpus = len(worker.gpus) * (member.nodes if member else worker.nodes)
     if gpus != role.layout.gpus:
         yield f"{counted(gpus, 'GPU')}, not {role.layout.gpus}"

@@ -8,6 +8,7 @@ from typing import Any
 from aicjax.deploy.record import Deployment, Role
 from aicjax.deploy.settings import Engine
 
+ANY_HOST = "0.0.0.0"  # a server that other pods and nodes reach
 ENGINE_FILE = "{role}_engine.yaml"
 
 
@@ -71,7 +72,7 @@ def command(
         member: Which part of a worker over several nodes; None where something else tells it, or for one node.
     """
     values = canonical(deployment, role, engine, member)
-    values |= {"host": "0.0.0.0", "port": ports.engine, "engine_file": engine_file}
+    values |= {"port": ports.engine, "engine_file": engine_file}
     if deployment.disaggregated:
         values |= {"transfer_port": ports.transfer}
     arguments = [words for name, option in engine.arguments.items() for words in _argument(option, values.get(name))]
@@ -86,6 +87,7 @@ def canonical(deployment: Deployment, role: Role, engine: Engine, member: Member
         **engine.fixed,
         "model": deployment.model,
         "served_name": deployment.model,
+        "host": ANY_HOST,
         "tensor_parallel": layout.tp * ranks,
         "pipeline_parallel": layout.pp,
         "attention_dp": layout.dp > 1,

@@ -2,6 +2,7 @@
 """Mistakes seen in generated files elsewhere: each is found, and then nothing is written."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from aicjax.deploy.build import build
 from aicjax.deploy.checks import FailedCheck, problems
 from aicjax.deploy.record import Limit, Site
 from aicjax.deploy.render import render
+from aicjax.deploy.settings import load_engine
 from aicjax.deploy.write import check_directory, write
 from tests.deploy.rows import INPUTS, result_row
 
@@ -93,3 +95,27 @@ def test_directory_is_checked(tmp_path: Path):
     assert list(check_directory(tmp_path).values()) == [[]]
     (tmp_path / "a" / "run_node1.sh").unlink()
     assert "too few" in "; ".join(check_directory(tmp_path)[str(tmp_path / "a")])
+
+
+SCRIPT_OPTION = r" \\\n    ({name})(?: [^-\n][^\n]*?)?(?= \\\n| &\n)"
+GRAPH_OPTION = r"\n *- \"({name})\"(?:\n *- \"[^-][^\n]*\")*(?=\n)"
+FILE_KEY = r"\b{name}: (?:\[[^\]]*\]|[^,}}\n]+)(?:, |\n|(?=}}))"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("target", ["bare-metal", "slurm", "dynamo", "dynamo-v1alpha1"])
+def test_every_option_that_is_left_out_is_missed(target: str, engine: str):
+    files = render(build(result_row(engine, experts=True, disaggregated=True), INPUTS), target)
+    names = load_engine(engine)
+    patterns = [(SCRIPT_OPTION, option) for option in names.arguments.values()]
+    patterns += [(GRAPH_OPTION, option) for option in names.arguments.values()]
+    patterns += [(FILE_KEY, key.rsplit(".", 1)[-1]) for key in names.file.values()]
+    tried = set()
+    for pattern, option in patterns:
+        found = re.compile(pattern.format(name=re.escape(option)))
+        for name, text in files.items():
+            if name.endswith((".json", "bench.sh", "k8s_bench.yaml")) or not found.search(text):
+                continue
+            tried.add(option)
+            assert problems({**files, name: found.sub("", text, count=1)}), f"{name} without {option}"
+    assert len(tried) > 12

@@ -16,12 +16,12 @@ from aicjax.deploy.targets.slurm import enroot
 from tests.deploy.rows import INPUTS, wide_row
 
 JOB = "job.sbatch"
-# Commands of a cluster: srun notes its words, then stays as long as a server would.
+# Commands of a cluster: srun notes its words and stays; the model is served once all steps have been noted.
 COMMANDS = {
     "srun": 'echo "$@" >>"$NOTES"; case "$*" in *bench.sh*) ;; *) exec /bin/sleep 20 ;; esac',
     "scontrol": "printf 'first\\nsecond\\nthird\\nfourth\\n'",
     "getent": "case $2 in first) echo '10.0.0.1 STREAM' ;; *) echo '10.0.0.9 STREAM' ;; esac",
-    "curl": 'echo "{\\"id\\":\\"$MODEL\\"}"',
+    "curl": '[[ $(wc -l <"$NOTES") -lt $STEPS ]] || echo "{\\"id\\":\\"$MODEL\\"}"',
     "sleep": "",
 }
 
@@ -58,8 +58,17 @@ def _started(files: dict[str, str], cluster: dict[str, str]) -> list[str]:
     folder = Path(cluster["SLURM_SUBMIT_DIR"])
     for name, text in files.items():
         (folder / name).write_text(text)
+    services = 2 if "ETCD_ENDPOINTS" in cluster else 0
+    steps = files[JOB].count('"${step[@]}"') - 1 - services  # the last step is the benchmark
+    Path(cluster["NOTES"]).touch()
     ran = subprocess.run(
-        ["bash", folder / JOB], env=cluster, capture_output=True, text=True, check=False, timeout=15, cwd="/"
+        ["bash", folder / JOB],
+        env={**cluster, "STEPS": str(steps)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=15,
+        cwd="/",
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "served at http://10.0.0.1:8000\n"
