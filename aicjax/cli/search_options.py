@@ -229,8 +229,9 @@ class Output:
         flag(
             "--deployment-target",
             panel=_OUTPUT,
-            metavar="bare-metal|dynamo",
-            text="Write files that start each row, checked, beside the tables of --save-dir.",
+            metavar="NAMES",
+            text="Write files that start each row, checked, beside the tables of --save-dir: bare-metal, slurm, dynamo, "
+            "dynamo-v1alpha1, kubernetes, llm-d-helm, llm-d-kustomize; several with commas.",
         ),
     ]
     save_layout: Annotated[
