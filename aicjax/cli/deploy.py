@@ -2,6 +2,7 @@
 """`aicjax deploy`: files that start the configuration of a result row, and checks of such files."""
 
 import csv
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,12 @@ def command(
     ] = None,
     target: Annotated[
         str | None,
-        flag("--target", metavar="NAME", default="dynamo with --request", text="What to write for."),
+        flag(
+            "--target",
+            metavar="NAMES",
+            default="dynamo with --request",
+            text="What to write for, as of search --deployment-target.",
+        ),
     ] = None,
     experiment: Annotated[
         str | None, flag("--experiment", metavar="NAME", default="the best", text="Such as agg or disagg.")
@@ -75,7 +81,7 @@ def command(
         check_target(target, request)
         record, inputs = _searched(asked.search, experiment, row)
         site |= {fact: value for fact, value in asked.site.items() if site[fact] is None}
-        folder = request.parent / (name or request.stem) / target
+        folder = request.parent / (name or request.stem)
     else:
         from aicjax.report import manifest
 
@@ -88,7 +94,7 @@ def command(
         content = manifest.read(run)
         chosen = experiment or str(content["chosen"])
         record, inputs = _row(run, chosen, row), content["inputs"]
-        folder = run / chosen / f"top{row}" / target
+        folder = run / chosen / f"top{row}"
 
     from aicjax.deploy.build import build
     from aicjax.deploy.record import Site
@@ -96,13 +102,19 @@ def command(
     from aicjax.deploy.write import write
 
     deployment = build(record, inputs, rules=rules, name=name, site=Site(**site))
-    folder = save_dir or folder
-    write(render(deployment, target), folder)
-    print(folder)
+    named = targets_in(target)
+    rendered = {each: render(deployment, each) for each in named}
+    for each, files in rendered.items():
+        goes_to = save_dir if save_dir is not None and len(named) == 1 else (save_dir or folder) / each
+        write(files, goes_to)
+        print(goes_to)
 
 
 @app.command("check")
-def check(directory: Annotated[Path, Argument(metavar="DIR", help="Folder with generated files.")]) -> int:
+def check(
+    directory: Annotated[Path, Argument(metavar="DIR", help="Folder with generated files.")],
+    as_json: Annotated[bool, flag("--json", text="One JSON object in place of lines.")] = False,
+) -> int:
     """Check every deployment in a folder.
 
     Exit codes: 0 all pass, 2 a check fails.
@@ -110,21 +122,31 @@ def check(directory: Annotated[Path, Argument(metavar="DIR", help="Folder with g
     from aicjax.deploy.write import check_directory
 
     found = check_directory(directory)
-    for folder, problems in found.items():
-        print(f"{folder}: {'; '.join(problems) or 'passes every check'}")
+    if as_json:
+        each = [{"folder": name, "passed": not problems, "problems": problems} for name, problems in found.items()]
+        print(json.dumps({"passed": not any(found.values()), "deployments": each}, indent=2))
+    else:
+        for folder, problems in found.items():
+            print(f"{folder}: {'; '.join(problems) or 'passes every check'}")
     return 2 if any(found.values()) else 0
 
 
+def targets_in(target: str) -> list[str]:
+    """The targets of a list with commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in target.split(",")))
+
+
 def check_target(target: str, save_dir: Path | None) -> None:
-    """Refuses a target before anything is computed.
+    """Refuses a target, or a list of them with commas, before anything is computed.
 
     Raises:
         InputError: No such target, or nowhere to write to.
     """
     from aicjax.deploy.targets import TARGETS
 
-    if target not in TARGETS:
-        raise InputError("deployment_target", target, one_of(target, TARGETS))
+    for name in targets_in(target):
+        if name not in TARGETS:
+            raise InputError("deployment_target", name, one_of(name, TARGETS))
     if save_dir is None:
         raise InputError("deployment_target", target, "given together with --save-dir")
 
@@ -167,8 +189,7 @@ def write_rows(
 def _searched(search: "SearchRequest", experiment: str | None, rank: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A row of the search that a request file asks for, and the request; the headline is printed."""
     from aicjax import explore
-    from aicjax.explore import frame as frames
-    from aicjax.report import summary
+    from aicjax.report import ranges, summary
     from aicjax.report.progress import shown_when_slow
 
     with shown_when_slow(f"searching {search.model_path} on {search.system}"):
@@ -177,15 +198,15 @@ def _searched(search: "SearchRequest", experiment: str | None, rank: int) -> tup
     chosen = experiment or str(result.chosen)
     if chosen not in result.tasks:
         raise InputError("experiment", chosen, one_of(chosen, result.tasks))
-    rows = list(frames.rows(result.tasks[chosen].best))
+    rows = ranges.rows_with_ranges(result.tasks[chosen], search)
     if not 1 <= rank <= len(rows):
         raise InputError("row", rank, f"from 1 to {len(rows)}")
     print(summary.headline(result))
     return rows[rank - 1], result.inputs
 
 
-def _row(run: Path, experiment: str, rank: int) -> dict[str, str]:
-    from aicjax.report.save import TOP_FILE
+def _row(run: Path, experiment: str, rank: int) -> dict[str, Any]:
+    from aicjax.report.save import RANGES_FILE, TOP_FILE
 
     path = run / experiment / TOP_FILE
     if not path.is_file():
@@ -195,4 +216,6 @@ def _row(run: Path, experiment: str, rank: int) -> dict[str, str]:
         records = list(csv.DictReader(file))
     if not 1 <= rank <= len(records):
         raise InputError("row", rank, f"from 1 to {len(records)}")
-    return records[rank - 1]
+    known = path.with_name(RANGES_FILE)
+    ranges = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else [None] * len(records)
+    return {**records[rank - 1], "ranges": ranges[rank - 1]}

@@ -2,13 +2,13 @@
 """From a result row and the request that found it to the record of a deployment."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aicjax._names import counted
 from aicjax._results import InputError
-from aicjax.deploy.record import Deployment, Layout, Limit, Prediction, Role, Site, Workload
+from aicjax.deploy.record import Deployment, Layout, Limit, Prediction, Ranges, Role, Site, Use, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
 from aicjax.hardware import load_system
 
@@ -28,7 +28,8 @@ def build(
     """The record of a row.
 
     Args:
-        row: One row of a top list, column names as in its CSV file.
+        row: One row of a top list, column names as in its CSV file; under `ranges`, where they are known, its
+            `aicjax.report.ranges.Ranges` as a mapping.
         inputs: The request, as in the manifest of the run.
         rules: Rule set.
         name: Name of the deployment; from model, engine and mode when None.
@@ -70,6 +71,7 @@ def build(
             tokens_per_s=round(float(row["tokens/s"]) * replicas, 3),
             requests_per_s=round(float(row["request_rate"]) * replicas, 3),
             concurrency=int(row["concurrency"]) * replicas,
+            ranges=_ranges(row.get("ranges"), int(budget)),
         ),
     )
 
@@ -119,7 +121,36 @@ def _role(
         graph_sizes=() if name == "prefill" else graph_sizes(batch, rules),
         prefix_cache=name != "decode" and (rules.prefix_cache or bool(inputs.get("prefix"))),
         chunked_prefill=name != "decode" and (rules.chunked_prefill or bool(inputs.get("enable_chunked_prefill"))),
+        use=_use(row, prefix),
     )
+
+
+def _use(row: Mapping[str, Any], prefix: str) -> Use | None:
+    """Memory of a GPU, and the share of its rate at which a kind of workers runs."""
+    if not row.get(f"{prefix}memory"):
+        return None
+    memory_gib, system = float(row[f"{prefix}memory"]), load_system(str(row[f"{prefix}system"]))
+    share = None
+    if prefix:
+        share = round(float(row["seq/s"]) / (float(row[f"{prefix}seq/s/worker"]) * int(row[f"{prefix}workers"])), 4)
+    return Use(memory_gib, round(1 - memory_gib * 2**30 / system.mem_capacity_bytes, 4), share)
+
+
+def _ranges(quantiles: Mapping[str, Any] | None, gpus: int) -> Ranges | None:
+    """The 10 % and 90 % quantiles, of the whole deployment."""
+    if quantiles is None:
+        return None
+    per_gpu = quantiles["tokens_per_s_per_gpu"]
+    return Ranges(
+        ttft_ms=_outer(quantiles["ttft_ms"]),
+        tpot_ms=_outer(quantiles["tpot_ms"]) if quantiles["tpot_ms"] else None,
+        tokens_per_s=_outer([value * gpus for value in per_gpu]),
+        limits_met=quantiles["limits_met"],
+    )
+
+
+def _outer(quantiles: Sequence[float]) -> tuple[float, float]:
+    return round(quantiles[0], 3), round(quantiles[-1], 3)
 
 
 def _max_length(inputs: Mapping[str, Any], engine: Engine, rules: Rules) -> int:

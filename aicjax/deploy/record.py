@@ -45,6 +45,21 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Use:
+    """How much of a worker the prediction uses.
+
+    Attributes:
+        memory_gib: Memory in use on a GPU.
+        memory_headroom: Share of the GPU's memory that stays free.
+        rate_share: Share that they get of the requests that workers of this kind can take; None where they do all.
+    """
+
+    memory_gib: float
+    memory_headroom: float
+    rate_share: float | None
+
+
+@dataclass(frozen=True)
 class Role:
     """One kind of worker.
 
@@ -60,6 +75,7 @@ class Role:
         graph_sizes: Batches with a CUDA graph; empty for a prefill worker.
         prefix_cache: Whether prompts that begin alike share KV cache.
         chunked_prefill: Whether a prompt may be split, for engines that ask.
+        use: How much of one the prediction uses; None where the row does not say.
     """
 
     name: str
@@ -73,6 +89,7 @@ class Role:
     graph_sizes: tuple[int, ...]
     prefix_cache: bool
     chunked_prefill: bool
+    use: Use | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +112,22 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """Ranges that 8 of 10 measured servers would lie in, low and high.
+
+    Attributes:
+        ttft_ms, tpot_ms: Latencies; `tpot_ms` is None for a single output token.
+        tokens_per_s: Output of the whole deployment.
+        limits_met: Probability that the limits of the workload are met.
+    """
+
+    ttft_ms: tuple[float, float]
+    tpot_ms: tuple[float, float] | None
+    tokens_per_s: tuple[float, float]
+    limits_met: float | None
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What the search predicts for the whole deployment.
 
@@ -103,6 +136,7 @@ class Prediction:
         tokens_per_s: Output.
         requests_per_s: Requests.
         concurrency: Requests in flight.
+        ranges: How sure that is; None where nothing is known of the errors.
     """
 
     ttft_ms: float
@@ -110,6 +144,7 @@ class Prediction:
     tokens_per_s: float
     requests_per_s: float
     concurrency: int
+    ranges: Ranges | None = None
 
 
 @dataclass(frozen=True)
@@ -190,9 +225,10 @@ def as_dict(deployment: Deployment) -> dict[str, Any]:
     return {"format": FORMAT, **_present(asdict(deployment))}
 
 
-def _present(values: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in values.items() if value is not None}
-    return {name: _present(value) if isinstance(value, dict) else value for name, value in kept.items()}
+def _present(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _present(value) for name, value in values.items() if value is not None}
+    return [_present(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def from_dict(values: dict[str, Any]) -> Deployment:
@@ -205,7 +241,8 @@ def from_dict(values: dict[str, Any]) -> Deployment:
     roles = tuple(_role(role) for role in values.pop("roles"))
     absent: dict[str, Any] = {"tpot_limit_ms": None, "request_latency_limit_ms": None}
     workload = Workload(**absent | values.pop("workload"))
-    prediction = Prediction(**values.pop("prediction"))
+    predicted = values.pop("prediction")
+    prediction = Prediction(**{**predicted, "ranges": _ranges(predicted.get("ranges"))})
     site = Site(**values.pop("site"))
     values.setdefault("gpus_per_rack", None)
     return Deployment(**values, site=site, roles=roles, workload=workload, prediction=prediction)
@@ -214,4 +251,13 @@ def from_dict(values: dict[str, Any]) -> Deployment:
 def _role(values: dict[str, Any]) -> Role:
     limits: dict[str, Any] = {name: Limit(**values[name]) for name in ("max_running", "max_step_tokens")}
     parts: dict[str, Any] = {"layout": Layout(**values["layout"]), "graph_sizes": tuple(values["graph_sizes"])}
+    if "use" in values:
+        parts["use"] = Use(**{"rate_share": None, **values["use"]})
     return Role(**{**values, **limits, **parts})
+
+
+def _ranges(values: dict[str, Any] | None) -> Ranges | None:
+    if values is None:
+        return None
+    pairs: dict[str, Any] = {name: tuple(pair) for name, pair in values.items() if name != "limits_met"}
+    return Ranges(**{"tpot_ms": None, "limits_met": values.get("limits_met"), **pairs})

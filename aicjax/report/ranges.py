@@ -5,6 +5,7 @@ Where the constants in force were fitted to measured servers, their file says ho
 predictions. Other constants say nothing of that, and neither does a report.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,12 @@ def of_task(task: TaskResult, request: SearchRequest) -> list[Ranges | None]:
         return [None] * len(records)
     steps = [task.explain(position).steps if task.explain else () for position in range(len(records))]
     return _ranges(request, records, steps, task.serving_mode, _limits(request))
+
+
+def rows_with_ranges(task: TaskResult, request: SearchRequest) -> list[dict[str, Any]]:
+    """Top rows of an experiment, each with its ranges as a mapping under `ranges`; None where nothing is known."""
+    pairs = zip(frames.rows(task.best), of_task(task, request), strict=True)
+    return [{**row, "ranges": dataclasses.asdict(found) if found else None} for row, found in pairs]
 
 
 def of_point(request: EstimateRequest, row: Mapping[str, Any], steps: Sequence[StepTimes]) -> Ranges | None:

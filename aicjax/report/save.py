@@ -2,6 +2,7 @@
 """Result files: CSV tables in the layout and with the columns of AIConfigurator, and the manifest of the run."""
 
 import csv
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -12,11 +13,12 @@ from aicjax.explore import frame as frames
 from aicjax.explore.comparison import ExperimentsResult
 from aicjax.explore.frame import Frame
 from aicjax.explore.result import SearchResult
-from aicjax.report import manifest
+from aicjax.report import manifest, ranges
 from aicjax.report.rows import reported
 
 TOP_FILE = "best_config_topn.csv"
 PARETO_FILE = "pareto.csv"
+RANGES_FILE = "ranges.json"
 
 
 def save(result: SearchResult, directory: Path) -> Path:
@@ -66,6 +68,10 @@ def _write(result: SearchResult, content: dict[str, Any], folder: Path, manifest
         for name, task in {**result.by_backend, **result.tasks}.items():
             if frames.length(task.best):
                 _write_experiment(folder / name, task.best, task.pareto, inclusive_tpot=result.request.inclusive_tpot)
+        for name, task in result.tasks.items():
+            if any(found := ranges.of_task(task, result.request)):
+                values = [None if one is None else dataclasses.asdict(one) for one in found]
+                (folder / name / RANGES_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         manifest_folder.mkdir(parents=True, exist_ok=True)
         (manifest_folder / manifest.FILE_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     except OSError as error:

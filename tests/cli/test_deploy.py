@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aicjax.cli.app import run
+from aicjax.deploy.targets import TARGETS
 from tests.deploy.rows import INPUTS, result_row
 
 
@@ -35,10 +36,47 @@ def test_row_becomes_files_that_pass(saved: Path, target: str, file: str, capsys
     assert run(["deploy", "check", str(saved)]) == 2
 
 
+def test_several_targets_are_written_and_reported_as_json(saved: Path, capsys: pytest.CaptureFixture[str]):
+    assert run(["deploy", "--from", str(saved), "--target", "dynamo, llm-d-helm"]) == 0
+    folders = [str(saved / "agg" / "top1" / target) for target in ("dynamo", "llm-d-helm")]
+    assert capsys.readouterr().out.split() == folders
+    (Path(folders[1]) / "llm-d-values.yaml").write_text("a: null", encoding="utf-8")
+    assert run(["deploy", "check", str(saved), "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert [each["folder"] for each in report["deployments"]] == folders
+    assert [each["passed"] for each in report["deployments"]] == [True, False]
+    assert report["passed"] is False
+    assert any("placeholder null" in problem for problem in report["deployments"][1]["problems"])
+
+
+def test_ranges_of_a_saved_row_are_in_the_record(saved: Path):
+    quantiles = {"ttft_ms": [400, 472, 700], "tpot_ms": [41, 49.8, 60], "tokens_per_s_per_gpu": [250, 300, 350]}
+    known = [{**quantiles, "request_latency_ms": [1, 2, 3], "limits_met": 0.53, "best_is_better": None}]
+    (saved / "agg" / "ranges.json").write_text(json.dumps(known), encoding="utf-8")
+    assert run(["deploy", "--from", str(saved), "--target", "kubernetes"]) == 0
+    record = json.loads((saved / "agg" / "top1" / "kubernetes" / "deployment.json").read_text(encoding="utf-8"))
+    assert record["prediction"]["ranges"] == {
+        "ttft_ms": [400, 700],
+        "tpot_ms": [41, 60],
+        "tokens_per_s": [4000, 5600],
+        "limits_met": 0.53,
+    }
+
+
+@pytest.mark.parametrize("flag", ["search --help", "deploy --help"])
+def test_help_names_every_target(flag: str, capsys: pytest.CaptureFixture[str]):
+    run(flag.split())
+    shown = capsys.readouterr().out
+    assert "--deployment-target" in shown
+    if flag.startswith("search"):
+        assert [target for target in TARGETS if target not in " ".join(shown.split())] == []
+
+
 @pytest.mark.parametrize(
     "flags",
     [
-        "--target llm-d-helm",
+        "--target nomad",
+        "--target dynamo,nomad",
         "--target dynamo --namespace my_ns",
         "--target dynamo --row 2",
         "--target dynamo --experiment disagg",

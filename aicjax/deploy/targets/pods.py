@@ -111,7 +111,7 @@ def port_problems(engine: Engine, worker: Started, port: int) -> Iterator[str]:
     if str(worker.options.get(option)) != str(port):
         yield f"{worker.where}: {option} is {worker.options.get(option)}, not {port}"
     name = engine.arguments.get("transfer_port", "")
-    if name in worker.options and str(worker.options[name]) != str(engine.server.transfer_port):
+    if name and name in worker.options and str(worker.options[name]) != str(engine.server.transfer_port):
         yield f"{worker.where}: {name} is {worker.options[name]}, not {engine.server.transfer_port}"
     apart = worker.role in ("prefill", "decode")
     for name, value in _transfer_environment(engine).items() if apart else ():
