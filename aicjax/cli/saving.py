@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aicjax._names import one_of
 from aicjax._results import AicjaxError, InputError
-from aicjax.cli.deploy import write_rows
+from aicjax.cli.deploy import targets_in, write_rows
 
 if TYPE_CHECKING:
     from aicjax.cli.output import Output
@@ -59,13 +59,14 @@ def _directory(result: "SearchResult", output: "Output") -> Path:
 
 
 def _complete(result: "SearchResult", output: "Output", folder: Path) -> None:
-    from aicjax.explore import frame as frames
-    from aicjax.report import reference_layout
+    from aicjax.report import ranges, reference_layout
 
-    tables = {name: list(frames.rows(task.best)) for name, task in result.tasks.items() if task.meets_target}
+    met = {name: task for name, task in result.tasks.items() if task.meets_target}
+    tables = {name: ranges.rows_with_ranges(task, result.request) for name, task in met.items()}
     reference = output.save_layout == "reference"
     if output.target is not None and tables:
-        for target in dict.fromkeys([output.target, _STARTED_BY_HAND] if reference else [output.target]):
+        named = targets_in(output.target)
+        for target in dict.fromkeys([*named, _STARTED_BY_HAND] if reference else named):
             try:
                 write_rows(tables, result.inputs, target, folder, **output.site)
             except AicjaxError:  # named with its row; AIConfigurator keeps the tables of such a run too
