@@ -59,7 +59,7 @@ def read_dynamo_request(path: Path, **given: Any) -> DynamoRequest:
     notes = {}
     stated = {name: part for name, part in content.items() if name not in ("apiVersion", "kind")}
     for field, value in _flat(stated, fates):
-        fate = _fate(place, field, fates)
+        fate = _fate(place, field, value, fates)
         if value in _UNSET or value in fate.get("quiet", ()):
             continue
         if "instead" in fate and value not in fate.get("only", ()):
@@ -107,19 +107,20 @@ def _flat(content: Mapping[str, Any], fates: Mapping[str, Any], prefix: str = ""
             yield field, value
 
 
-def _fate(place: str, field: str, fates: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fate(place: str, field: str, value: Any, fates: Mapping[str, Any]) -> Mapping[str, Any]:
     """What becomes of a field: its own entry, or that of the nearest field around it."""
     inside = field
     while inside not in fates and "." in inside:
         inside = inside.rpartition(".")[0]
     if inside not in fates:
         near = nearest(field, fates)
-        raise InputError(f"{place}: {field}", "a field", f"a known field{f'; the nearest is {near}' if near else ''}")
+        raise InputError(f"{place}: {field}", value, f"a known field{f'; the nearest is {near}' if near else ''}")
     return fates[inside]
 
 
 def _system(place: str, field: str, value: Any) -> str:
     systems = table()["systems"]
+    value = str(value)
     if value not in systems:
         raise InputError(f"{place}: {field}", value, one_of(value, systems))
     if systems[value] is None:

@@ -36,7 +36,8 @@ class Experiments:
 def read_experiments(source: Path | str | Mapping[str, Any], **shared: Any) -> Experiments:
     """The experiments of a file or of a mapping with the same content.
 
-    An experiment that states no serving mode, model, system or number of GPUs is skipped.
+    An experiment that states no serving mode, model, system or number of GPUs is skipped, and so is a name in the order
+    that is not defined. A file that is one experiment, without a name around it, is called after the file.
 
     Args:
         source: A YAML file, or what it holds.
@@ -47,6 +48,8 @@ def read_experiments(source: Path | str | Mapping[str, Any], **shared: Any) -> E
     """
     name = "experiments" if isinstance(source, Mapping) else str(source)
     content = source if isinstance(source, Mapping) else _read(Path(source))
+    if isinstance(content.get("serving_mode"), str):
+        content = {Path(name).stem: content}
     listed = content.get(ORDER)
     defined = [key for key in content if key != ORDER]
     names = defined if listed is None else listed
@@ -54,8 +57,9 @@ def read_experiments(source: Path | str | Mapping[str, Any], **shared: Any) -> E
         raise InputError(f"{name}: {ORDER}", names, "a list of names")
     requests, skipped = {}, {}
     for experiment in names:
-        if experiment not in content:
-            raise InputError(f"{name}: {ORDER}", experiment, one_of(experiment, defined))
+        if experiment not in defined:
+            skipped[experiment] = f"it is not defined, and must be {one_of(experiment, defined)}"
+            continue
         stated = content[experiment]
         if not isinstance(stated, Mapping):
             skipped[experiment] = "it is not a mapping"
