@@ -221,6 +221,12 @@ def load_clusters() -> Clusters:
     return _built(Clusters, "clusters.yaml", {**values, "llm_d": _built(LlmD, "clusters.yaml", values["llm_d"])})
 
 
+@functools.cache
+def load_starts() -> dict[str, dict[str, Any]]:
+    """What every target needs, and the commands that start it."""
+    return _read("starts.yaml")
+
+
 def _read(name: str) -> dict[str, Any]:
     return yaml.safe_load((_paths.configs_dir() / "deploy" / name).read_text(encoding="utf-8"))
 
