@@ -38,5 +38,5 @@ def check_directory(directory: Path) -> dict[str, list[str]]:
 
 
 def _read(folder: Path) -> dict[str, str]:
-    names = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".yaml", *SCRIPTS))
+    names = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".md", ".yaml", *SCRIPTS))
     return {path.name: path.read_text(encoding="utf-8") for path in names}
