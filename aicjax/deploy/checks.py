@@ -16,6 +16,7 @@ from aicjax._results import AicjaxError
 from aicjax.deploy.bench import bench_problems
 from aicjax.deploy.options import canonical, member_of
 from aicjax.deploy.read_back import Started
+from aicjax.deploy.readme import readme_problems
 from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
 from aicjax.deploy.render import RECORD_FILE
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
@@ -56,6 +57,7 @@ def _against_record(files: Mapping[str, str]) -> list[str]:
         *_of_workers(deployment, engine, started),
         *target.problems(deployment, files, started),
         *bench_problems(files, load_runtime()),
+        *readme_problems(files),
     ]
 
 
