@@ -59,8 +59,10 @@ def read_dynamo_request(path: Path, **given: Any) -> DynamoRequest:
     notes = {}
     stated = {name: part for name, part in content.items() if name not in ("apiVersion", "kind")}
     for field, value in _flat(stated, fates):
+        if value in _UNSET:
+            continue
         fate = _fate(place, field, value, fates)
-        if value in _UNSET or value in fate.get("quiet", ()):
+        if value in fate.get("quiet", ()):
             continue
         if "instead" in fate and value not in fate.get("only", ()):
             raise InputError(f"{place}: {field}", value, fate["instead"])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The smallest layout of a model that fits the memory of its GPUs, without a search."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from aicjax._names import counted
 from aicjax._results import InputError
 from aicjax.explore.grid import load_grid
 from aicjax.explore.misfit import nothing_fits
@@ -54,8 +56,6 @@ def smallest_layout(request: SearchRequest, *, batch: int | None = None) -> Smal
         raise InputError("total_gpus", None, "given")
     grid, gpus = load_grid(request.grid_name), request.total_gpus
     worker = role_space(request, "agg", request.backend, Budget(gpus, gpus), grid.layouts).worker
-    if not worker.layouts:
-        raise InputError("layout", dict(request.candidates("agg")), f"one that {request.backend} runs on {gpus} GPUs")
     batches = np.array([batch]) if batch is not None else 1 << np.arange(max(grid.agg.batch).bit_length())
     load = worker.deployment.load
     limits: dict[str, Any] = {"max_seq_len": request.max_seq_len, "kv_fraction": request.free_gpu_memory_fraction}
@@ -110,6 +110,9 @@ def _worker(request: SearchRequest, stated: Mapping[str, Any], role: str, batch:
     """Sizes and batch of one kind of worker; `role` is its prefix."""
     sizes = {axis: stated.get(f"{role}{size}") or stated.get(size) for axis, size in _SIZES.items()}
     pinned: dict[str, Any] = {f"agg_{axis}_candidates": [size] for axis, size in sizes.items() if size is not None}
+    gpus = math.prod(sizes[axis] or 1 for axis in ("tp", "pp", "dp"))
+    if gpus > (request.total_gpus or 0):
+        raise InputError("total_gpus", request.total_gpus, f"at least the {counted(gpus, 'GPU')} of the layout")
     if pinned:
         pinned["agg_num_gpu_candidates"] = list(range(1, (request.total_gpus or 0) + 1))
     values: dict[str, Any] = {**request.model_dump(exclude_unset=True), "agg_cp_candidates": [1], **pinned}
