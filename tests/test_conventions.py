@@ -54,7 +54,7 @@ def _extra(path: Path) -> str | None:
     return next((extra for start, extra in _EXTRAS.items() if place.startswith(start)), None)
 
 
-_EXTRAS = {"service/": "serve", "cli/fleet_serve.py": "serve", "report/fleet_plot.py": "report"}
+_EXTRAS = {"service/": "serve", "cli/fleet_serve.py": "serve", "report/html/picture.py": "report"}
 _DISTRIBUTIONS = {"yaml": "pyyaml"}  # where the name that is imported is not the one that is installed
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `aicjax`: its commands, and one line with an exit code for every expected failure."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -26,6 +27,7 @@ from aicjax.cli import (
     query,
     recommend,
     refusals,
+    report_file,
     search,
     support,
     sweep,
@@ -88,6 +90,7 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     arguments = options.joined([argument for argument in arguments if argument != "--debug"])
     device.prepare()
+    report_file.COMMAND.set(shlex.join(["aicjax", *arguments]))
     try:
         if arguments[:1] == ["compat"] and arguments[1:] not in ([], ["--help"]):
             arguments = compat.announced(arguments[1:])

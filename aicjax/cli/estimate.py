@@ -7,7 +7,7 @@ from typer import Context
 
 from aicjax._results import InputError
 from aicjax.cli import layout_options as layout
-from aicjax.cli import options
+from aicjax.cli import options, report_file
 from aicjax.cli import search_options as groups
 from aicjax.cli.flags import flag, switch, takes
 
@@ -185,7 +185,7 @@ def command(ctx: Context) -> None:
     given = options.given(ctx)
     sections = _sections(given.pop("detail", "memory"))
     output = {name: given.pop(flag, False) for name, flag in _OUTPUT.items()}
-    output["interval"] = not given.pop("no_interval", False)
+    output["interval"], report = not given.pop("no_interval", False), report_file.taken(given)
     if ctx.params["afd_combined_with_pd"] is False:
         given["afd_combined_with_pd"] = False
     if given.pop("boundary_on_ffn", False):
@@ -198,7 +198,16 @@ def command(ctx: Context) -> None:
     from aicjax.explore import estimate
     from aicjax.report import point
 
-    point.print_point(estimate(request), sections=("summary", *sections), **output)
+    result = estimate(request)
+    point.print_point(result, sections=("summary", *sections), **output)
+    if report is not None:
+        from aicjax.report.html import point_page
+
+        report_file.write_report(
+            report,
+            lambda: point_page.page(result, command=report_file.COMMAND.get()),
+            lambda console: point.print_on(console, result, sections=point.SECTIONS, explain=True),
+        )
 
 
 def _sections(text: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Context
 
 from aicjax._results import InputError
-from aicjax.cli import options, site_options
+from aicjax.cli import options, report_file, site_options
 from aicjax.cli import search_options as groups
 from aicjax.cli.flags import flag, switch, takes
 from aicjax.cli.output import Output
@@ -60,6 +60,14 @@ def command(
             print(comparison.headline(result))
     else:
         comparison.print_experiments(result, stdout_console(plain=output.no_color))
+    if output.report is not None:
+        from aicjax.report.html import experiments_page
+
+        report_file.write_report(
+            output.report,
+            lambda: experiments_page.page(result, command=report_file.COMMAND.get()),
+            lambda console: comparison.print_experiments(result, console),
+        )
     if output.save_dir is not None:
         save_file(result, output)
     result.require()

@@ -9,6 +9,7 @@ from typer import Context
 
 from aicjax.cli import options
 from aicjax.cli.flags import flag, switch
+from aicjax.cli.report_file import report_flag
 
 _WORKLOAD = "Workload"
 _LIMITS = "Limits"
@@ -228,12 +229,7 @@ class Output:
     out: Annotated[
         Path | None, flag("--out", panel=_OUTPUT, metavar="FILE", text="Write the JSON of the answer there.")
     ]
-    plot: Annotated[
-        Path | None,
-        flag(
-            "--plot", panel=_OUTPUT, metavar="FILE", text="Write a plot as an HTML page; needs plotly (extra report)."
-        ),
-    ]
+    report: Annotated[Path | None, report_flag("--plot")]
     json: options.Json
     quiet: Annotated[bool, switch("--quiet", panel=_OUTPUT, text="Print one line: the answer.")]
     no_color: options.NoColor

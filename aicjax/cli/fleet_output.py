@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aicjax._results import InputError
+from aicjax.cli import report_file
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,20 @@ class FleetOutput:
         quiet: One line.
         no_color: No colour.
         out: File for the JSON object; None writes none.
-        plot: File for a plot; None draws none.
+        report: File for a report; None writes none.
     """
 
     json: bool
     quiet: bool
     no_color: bool
     out: Path | None
-    plot: Path | None
+    report: Path | None
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> "FleetOutput":
         """Takes the output flags out of the given flags; what stays is the request."""
         flags = {name: given.pop(name, False) for name in ("json", "quiet", "no_color")}
-        return cls(**flags, out=given.pop("out", None), plot=given.pop("plot", None))
+        return cls(**flags, out=given.pop("out", None), report=report_file.taken(given))
 
 
 def present(request: Any, answer: Callable[[Any], Any], output: FleetOutput) -> None:
@@ -42,9 +42,6 @@ def present(request: Any, answer: Callable[[Any], Any], output: FleetOutput) -> 
     Raises:
         NoFeasible: Nothing meets the limits; raised after the nearest answer is shown.
     """
-    if output.plot is not None:
-        _check_plot(output.plot)
-
     from aicjax.report import fleet_json, fleet_text
     from aicjax.report.console import stdout_console
 
@@ -59,20 +56,14 @@ def present(request: Any, answer: Callable[[Any], Any], output: FleetOutput) -> 
     if output.out is not None:
         output.out.write_text(text + "\n", encoding="utf-8")
         print(f"saved in {output.out}", file=sys.stderr)
-    if output.plot is not None:
-        from aicjax.report import fleet_plot
+    if output.report is not None:
+        from aicjax.report.html import fleet_page
 
-        fleet_plot.write(found, output.plot)
-        print(f"plot in {output.plot}", file=sys.stderr)
+        report_file.write_report(
+            output.report,
+            lambda: fleet_page.page(found, command=report_file.COMMAND.get()),
+            lambda console: fleet_text.print_answer(found, console),
+        )
     error = fleet_text.failure(found)
     if error is not None:
         raise error
-
-
-def _check_plot(path: Path) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("plotly") is None:
-        raise InputError("plot", str(path), "left out, or plotly installed: pip install 'aicjax[report]'")
-    if path.suffix != ".html":
-        raise InputError("plot", str(path), "a file that ends in .html")

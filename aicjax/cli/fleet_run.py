@@ -95,7 +95,7 @@ def simulate(ctx: Context) -> None:
     fleet.Limits,
     fleet.Simulation,
     fleet.Output,
-    without=("trace", "trace_format", "isl", "osl", "input_share", "arrival_cv2", "percentile", "plot"),
+    without=("trace", "trace_format", "isl", "osl", "input_share", "arrival_cv2", "percentile", "report"),
 )
 def simulate_fleet(
     ctx: Context, fleet_file: Annotated[str, Argument(metavar="FILE", help="Pools and router, as JSON or YAML.")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicjax._results import InputError
-from aicjax.cli import site_options
+from aicjax.cli import report_file, site_options
 from aicjax.cli.deploy import check_target
 from aicjax.cli.saving import check_layout, save_search
 
@@ -69,7 +69,9 @@ class Output:
         if site and target is None:
             name, value = next(iter(site.items()))
             raise InputError(name, value, "given together with --deployment-target")
-        return cls(**flags, interval=interval, save_dir=save_dir, target=target, report=report, save_layout=layout, site=site)
+        return cls(
+            **flags, interval=interval, save_dir=save_dir, target=target, report=report, save_layout=layout, site=site
+        )
 
 
 def present(request: "SearchRequest", output: Output, *, for_load: bool = False) -> None:
@@ -103,7 +105,14 @@ def present(request: "SearchRequest", output: Output, *, for_load: bool = False)
     elif result.winner is not None:
         console = stdout_console(plain=output.no_color)
         result_text.print_result(result, console, explain=output.explain, interval=output.interval)
-    if output.save_dir is not None:
-        save_search(result, output)
+    saved_in = None if output.save_dir is None else save_search(result, output)
+    if output.report is not None:
+        from aicjax.report.html import search_page
+
+        report_file.write_report(
+            output.report,
+            lambda: search_page.page(result, command=report_file.COMMAND.get(), saved_in=saved_in),
+            lambda console: result_text.print_result(result, console, explain=True),
+        )
     if error is not None:
         raise error

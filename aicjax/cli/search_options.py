@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from aicjax.cli import options
 from aicjax.cli.flags import flag, switch
+from aicjax.cli.report_file import Report
 
 _WORKLOAD = "Workload"
 _DATA = "Measured data and formats"
@@ -224,6 +225,7 @@ class Output:
             text="Write the tables as CSV and a manifest that repeats the run, in a new folder of DIR.",
         ),
     ]
+    report: Report
     deployment_target: Annotated[
         str | None,
         flag(

@@ -35,12 +35,12 @@ def of_result(result: SearchResult) -> dict[str, Any]:
     }
 
 
-def data_hashes(constants: str, grid: str) -> dict[str, str | None]:
-    """SHA-256 of the files that decide the numbers: the manifest of the database, the constants, the grid."""
+def data_hashes(constants: str, grid: str | None) -> dict[str, str | None]:
+    """SHA-256 of the files that decide the numbers: the manifest of the database, the constants, the grid if any."""
     files = {
         "database": [_paths.perfdb_dir() / "manifest.json"],
         "constants": _constants_files(constants),
-        "grid": grid_files(grid),
+        **({} if grid is None else {"grid": grid_files(grid)}),
     }
     return {name: _sha256(paths) for name, paths in files.items()}
 

@@ -41,13 +41,20 @@ def print_point(
         explain: Whether to say which assumptions move the estimate.
         interval: Whether to give the ranges of figures, where the constants in force have them.
     """
-    known = ranges.of_point(result.request, result.row, result.steps) if interval and result.open_load is None else None
     if as_json:
+        known = ranges_of(result) if interval else None
         moves = {"sensitivities": sensitivity.as_dicts(_moves(result))} if explain else {}
         sure = {"ranges": None if known is None else dataclasses.asdict(known)}
         print(json.dumps(as_dict(result) | sure | moves, indent=2, allow_nan=False))
         return
-    console = stdout_console(plain=plain)
+    print_on(stdout_console(plain=plain), result, sections=sections, explain=explain, interval=interval)
+
+
+def print_on(
+    console: Console, result: "EstimateResult", *, sections: Sequence[str], explain: bool = False, interval: bool = True
+) -> None:
+    """Prints an estimate on a console; arguments as of `print_point`."""
+    known = ranges_of(result) if interval else None
     parts = {"summary": _summary, "memory": _memory, "time": _times, "source": _sources}
     for name in SECTIONS:
         if name in sections:
@@ -55,6 +62,11 @@ def print_point(
             print_lines(console, ranges.lines(known) if name == "summary" else ())
     if explain:
         print_lines(console, sensitivity.lines(_moves(result)))
+
+
+def ranges_of(result: "EstimateResult") -> ranges.Ranges | None:
+    """How sure its figures are; None where that is not known."""
+    return ranges.of_point(result.request, result.row, result.steps) if result.open_load is None else None
 
 
 def _moves(result: "EstimateResult") -> Sequence[Sensitivity] | None:

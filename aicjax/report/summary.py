@@ -108,7 +108,7 @@ def corrections(task: TaskResult) -> list[str]:
 
 def reasons(explanation: Explanation) -> list[str]:
     """What holds the best row back, where its memory goes, and how its step times were obtained."""
-    lines = [f"  held back by {_BINDING.get(explanation.binding, explanation.binding)}"]
+    lines = [f"  held back by {BINDING.get(explanation.binding, explanation.binding)}"]
     if explanation.tpot_in_use is not None:
         in_use = f"{explanation.concurrency_in_use:.0f} requests in flight, TPOT {explanation.tpot_in_use:.2f} ms"
         lines.append(f"  at the rate of those: {in_use}")
@@ -119,7 +119,7 @@ def reasons(explanation: Explanation) -> list[str]:
     return lines
 
 
-_BINDING = {
+BINDING = {
     "ttft": "the TTFT limit",
     "tpot": "the TPOT limit",
     "request_latency": "the request latency limit",

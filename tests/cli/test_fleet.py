@@ -45,7 +45,7 @@ def test_plan_has_help(capsys: pytest.CaptureFixture[str]):
         ("fleet size --workload azuer", ["azuer", "azure"]),
         ("fleet size --workload azure --replica b999", ["b999", "a100"]),
         ("fleet size --workload azure --replica hardware=h1000,model=llama-3.1-70b", ["h1000"]),
-        ("fleet size --workload azure --plot plot.png", ["plot", "html"]),
+        ("fleet size --workload azure --plot plot.gif", ["report", ".html"]),
         ("fleet size --workload azure --compat fleet-reference --threshold 1,2", ["thresholds", "two pools"]),
         ("fleet size --isl 10 --osl 10 --compat fleet-reference", ["workload", "distribution"]),
         ("fleet simulate --workload azure", ["replicas", "fleet"]),
@@ -113,7 +113,7 @@ def test_a_limit_below_the_prompt_alone_is_named_and_exit_3(capsys: pytest.Captu
     assert "manual" in out  # the nearest fleet is shown
 
 
-def test_a_plot_is_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_a_report_is_a_page_and_plot_its_old_name(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     pytest.importorskip("plotly")
     path = tmp_path / "plot.html"
     code, _, _ = _ran(f"fleet whatif {ALIKE} --rates 20,40 --quiet --plot {path}", capsys)

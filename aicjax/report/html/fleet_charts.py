@@ -1,42 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of answers about fleets as HTML pages; needs plotly."""
+"""The chart of each kind of answer about fleets."""
 
+import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from aicjax._results import InputError
 from aicjax.fleet.answer_parts import ParetoAnswer, SizeAnswer, WhatIfAnswer
 from aicjax.fleet.forecast_answers import ForecastAnswer
 from aicjax.fleet.phase_answers import DisaggAnswer, FlexAnswer, WattAnswer
 from aicjax.fleet.plan_answers import PlanAnswer
 from aicjax.fleet.run_answers import RoutersAnswer, SimulateAnswer
-from aicjax.report.fleet_view import question
+from aicjax.report.html import palette
+from aicjax.report.html.figures import axis
+from aicjax.report.html.parts import Cell, Chart, Column, Table
 
+NAME = "curve-chart"
+HEIGHT = 440  # of the chart [px]
 Series = tuple[str, list[Any], list[Any]]  # name, x, y
 _Plot = tuple[str, str, str, list[Series]]  # kind, x label, y label, series
 
 
-def write(answer: Any, path: Path) -> None:
-    """Writes a page with the plot of an answer.
-
-    Raises:
-        InputError: There is no plot of this kind of answer.
-    """
+def charts(answer: Any) -> list[Chart]:
+    """The chart of an answer; none for those that follow the rules of vllm-sr-sim."""
     if type(answer) not in _PLOTS:
-        raise InputError("plot", str(path), "left out when compat = fleet-reference")
-    import plotly.graph_objects as figures
-
+        return []
     kind, x_label, y_label, series = _PLOTS[type(answer)](answer)
-    figure = figures.Figure()
-    for name, x, y in series:
-        if kind == "bars":
-            figure.add_bar(name=name, x=x, y=y)
-        else:
-            figure.add_scatter(name=name, x=x, y=y, mode="lines+markers")
-    title = question(answer.asked)
-    figure.update_layout(title=title, xaxis_title=x_label, yaxis_title=y_label, template="plotly_white")
-    figure.write_html(path, include_plotlyjs=True)
+    traces = [
+        _trace(kind, name, x, y, palette.series(position), (x_label, y_label))
+        for position, (name, x, y) in enumerate(series)
+        if len(x)
+    ]
+    if not traces:
+        return []
+    bars_of_words = kind == "bars" and any(isinstance(each, str) for trace in traces for each in trace["x"])
+    rows = [[Cell(name), _cell(each), _cell(value)] for name, x, y in series for each, value in zip(x, y, strict=True)]
+    title = f"{y_label} by {x_label}"
+    return [
+        Chart(
+            name=NAME,
+            title=title[:1].upper() + title[1:],
+            summary=f"{len(rows)} points of {', '.join(dict.fromkeys(name for name, _, _ in series))}",
+            traces=traces,
+            layout={
+                "xaxis": {"title": {"text": x_label}, **({"type": "category"} if bars_of_words else {})},
+                "yaxis": axis(y_label),
+                "barmode": "stack" if len(series) > 1 else "group",
+            },
+            height=HEIGHT,
+            table=Table(title, [Column("series", False), Column(x_label), Column(y_label)], rows),
+            note="Point at the chart to read it; arrow keys walk along a series. Drag to zoom, double-click to return.",
+        )
+    ]
+
+
+def facts(asked: Any) -> dict[str, Any]:
+    """What was asked, by name; what has parts of its own is part by part."""
+    found = dataclasses.asdict(asked) if dataclasses.is_dataclass(asked) and not isinstance(asked, type) else {}
+    parts = {name: value for name, value in found.items() if isinstance(value, dict)}
+    plain = {name: value for name, value in found.items() if name not in parts}
+    return {
+        **plain,
+        **{f"{part} {name}": value for part, of in parts.items() for name, value in of.items() if _is_short(value)},
+    }
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool) or value is None
+
+
+def _trace(kind: str, name: str, x: list[Any], y: list[Any], colour: str, labels: tuple[str, str]) -> dict[str, Any]:
+    told = f"<b>{name}</b><br>{labels[0]} %{{x}}<br>{labels[1]} %{{y:,.4~g}}<extra></extra>"
+    shared = {"name": name, "x": x, "y": y, "hovertemplate": told}
+    if kind == "bars":
+        return {**shared, "type": "bar", "marker": {"color": colour, "line": {"color": "--paper", "width": 1}}}
+    line = {"color": colour, "width": 2.5}
+    return {**shared, "type": "scatter", "mode": "lines+markers", "line": line, "marker": {"color": colour, "size": 8}}
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, str):
+        return Cell(value)
+    return Cell("–") if value is None else Cell(f"{value:,.6g}", float(value))
 
 
 def _size(answer: SizeAnswer) -> _Plot:

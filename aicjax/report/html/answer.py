@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The head of a page about a search: what to deploy, what it reaches, why, how sure that is, and what to do next."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from aicjax._names import counted
+from aicjax._results import Provenance
+from aicjax.explore.columns import CLUSTER
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.result import Explanation, SearchResult, TaskResult
+from aicjax.report import phrases, summary
+from aicjax.report.html.margin import SURE, Margin
+from aicjax.report.html.parts import Scale, Tile, Tone
+from aicjax.report.ranges import Quantiles, Ranges, cell
+from aicjax.report.rows import Row
+
+MODES = {"agg": "aggregated", "disagg": "disaggregated", "afd": "attention and feed-forward apart"}
+LIKELY, EVEN = 0.7, 0.4  # chances from which limits are called kept, and a toss-up
+
+
+class Head(NamedTuple):
+    """The head of a page.
+
+    Attributes:
+        title: What to deploy.
+        lead: Sentences under it.
+        tone: Whether it keeps the limits.
+        tiles: Its figures.
+        reasons: Why, how sure, what next.
+    """
+
+    title: str
+    lead: Sequence[str]
+    tone: Tone
+    tiles: Sequence[Tile]
+    reasons: Sequence[tuple[str, Sequence[str]]]
+
+
+def head(result: SearchResult, margins: Sequence[Margin]) -> Head:
+    """The head of the page of a search."""
+    task = result.winner
+    if task is None:
+        return _nothing(result)
+    row = summary.top_rows(task, result.request, interval=True)[0]
+    explanation = None if task.explain is None else task.explain(0)
+    title = f"{deployment(row)} on {counted(row.gpus, 'GPU')}"
+    tone: Tone = "good" if task.meets_target else "bad"
+    lead = [_lead(result, task, row)]
+    reasons = [("Why this one", why(result, task, row, explanation))]
+    if sure := _how_sure(row, explanation):
+        reasons.append(("How sure", sure))
+    if more := _next(result, task, row, explanation, margins):
+        reasons.append(("What next", more))
+    start = "Deploy " if task.meets_target else "No configuration keeps the limits. Nearest: "
+    return Head(f"{start}{title}", lead, tone, tiles(row, result.request), reasons)
+
+
+def deployment(row: Row) -> str:
+    """Replicas and what they consist of: `8 replicas of tp4, batch 18`."""
+    if len(row.workers) == 1:
+        worker = row.workers[0]
+        return f"{counted(row.replicas, 'replica')} of {worker.layout}, batch {worker.batch}"
+    workers = " + ".join(f"{counted(w.count, f'{w.role} worker')} of {w.layout} (batch {w.batch})" for w in row.workers)
+    return workers if row.replicas == 1 else f"{row.replicas} × [{workers}]"
+
+
+def _lead(result: SearchResult, task: TaskResult, row: Row) -> str:
+    request = result.request
+    versions = {part.version for part in result.by_backend.values() if part.backend == row.backend and part.version}
+    engine = f"{row.backend} {', '.join(sorted(versions))}".strip()
+    served = f"Together they serve {row.requests_per_s:,.1f} requests/s with {row.concurrency:,} in flight."
+    each = f"Each replica has {counted(row.gpus // max(row.replicas, 1), 'GPU')}." if row.replicas > 1 else ""
+    return f"{phrases.model(request)}, {MODES.get(task.serving_mode, task.serving_mode)}, on {engine}. {each} {served}"
+
+
+def tiles(row: Row, request: SearchRequest | None) -> list[Tile]:
+    """The figures of a row, with their ranges and limits."""
+    known = row.ranges
+    limits: Mapping[str, float | None] = {}
+    if request is not None:
+        latency = request.request_latency
+        limits = {"ttft": request.ttft, "tpot": request.tpot if latency is None else None, "request": latency}
+    found = [tile("Throughput", row.tokens_per_s_per_gpu, "tokens/s/GPU", known and known.tokens_per_s_per_gpu, ",.0f")]
+    if row.tokens_per_s_per_user is not None:
+        tpot = None if known is None else known.tpot_ms
+        speed = None if tpot is None else (1000 / tpot[2], 1000 / tpot[1], 1000 / tpot[0])
+        found.append(tile("One user reads", row.tokens_per_s_per_user, "tokens/s", speed, ",.0f"))
+    found.append(tile("Time to first token", row.ttft_ms, "ms", known and known.ttft_ms, ",.0f", limits.get("ttft")))
+    if row.tpot_ms is not None:
+        found.append(tile("Time per token", row.tpot_ms, "ms", known and known.tpot_ms, ",.2f", limits.get("tpot")))
+    of_request = known and known.request_latency_ms
+    found.append(tile("A whole request", row.request_latency_ms, "ms", of_request, ",.0f", limits.get("request")))
+    if known is not None and known.limits_met is not None:
+        found.append(_chance(known.limits_met))
+    return found
+
+
+def tile(label: str, value: float, unit: str, known: Quantiles | None, form: str, limit: float | None = None) -> Tile:
+    """A figure with its range and its limit, in a format."""
+    notes = [] if known is None else [f"8 of 10: {ends(known)}"]
+    notes += [] if limit is None else [f"limit {limit:g}"]
+    tone: Tone = "plain"
+    if limit is not None and value > limit:
+        tone = "bad"
+    return Tile(
+        label, format(value, form), unit, None if known is None else _scale(known, value, limit), "; ".join(notes), tone
+    )
+
+
+def ends(of: Quantiles) -> str:
+    """A range as `8.1 – 12.5`."""
+    return cell(of).replace(" - ", " – ")
+
+
+def _scale(known: Quantiles, value: float, limit: float | None) -> Scale:
+    """A line from a little below all values to a little above."""
+    values = [known[0], known[2], value, *([] if limit is None else [limit])]
+    low, high = 0.9 * min(values), 1.06 * max(values)
+
+    def place(each: float) -> float:
+        return (each - low) / (high - low)
+
+    return Scale(place(known[0]), place(value), place(known[2]), None if limit is None else place(limit))
+
+
+def _chance(chance: float) -> Tile:
+    tone: Tone = "good" if chance >= LIKELY else "fair" if chance >= EVEN else "bad"
+    return Tile(
+        "Chance to keep all limits", f"{100 * chance:.0f}", "%", Scale(0.0, chance, chance, None), _odds(chance), tone
+    )
+
+
+def _odds(chance: float) -> str:
+    return "likely" if chance >= LIKELY else "about a coin toss" if chance >= EVEN else "unlikely"
+
+
+def why(result: SearchResult, task: TaskResult, row: Row, explanation: Explanation | None) -> list[str]:
+    """Why the answer is what it is."""
+    others = [each for each in result.tasks.values() if each is not task]
+    lines = []
+    versus = summary.comparison(result).removeprefix(", ")
+    if versus:
+        lines.append(f"{_mode(task)} serving yields {versus} tokens/s/GPU.")
+    lines += [f"{_mode(each)} serving keeps no limits: {_reason(each)}" for each in others if not each.score]
+    lines += [
+        f"{each.name} misses the limits: {each.shortfall.detail}."
+        for each in others
+        if each.score and not each.meets_target and each.shortfall
+    ]
+    if not task.meets_target and task.shortfall is not None:
+        lines.append(f"Binding: {task.shortfall.detail}.")
+    if explanation is not None:
+        held = f"Held back by {summary.BINDING.get(explanation.binding, explanation.binding)}"
+        tried = f"; batch {explanation.next_batch}: {explanation.next_batch_reason}" if explanation.next_batch else ""
+        lines.append(f"{held}{tried}.")
+        lines += [
+            f"Memory of a GPU ({use.role}): {use.total:.0f} of {use.capacity:.0f} GiB, "
+            f"KV cache {use.kvcache:.1f} of {use.kv_budget:.0f}."
+            for use in explanation.memory
+        ]
+    lines.append(f"The best of {sum(each.evaluated for each in result.tasks.values()):,} evaluated points.")
+    return lines
+
+
+def _mode(task: TaskResult) -> str:
+    return MODES.get(task.serving_mode, task.name).capitalize()
+
+
+def _reason(task: TaskResult) -> str:
+    if task.shortfall is not None:
+        return f"{task.shortfall.detail}."
+    text = str(task.error or "").removeprefix(f"{task.name}: ").removeprefix("no configuration meets the limits. ")
+    return text[:1].lower() + text[1:]
+
+
+def _how_sure(row: Row, explanation: Explanation | None) -> list[str]:
+    lines = sure_lines(row.ranges)
+    if explanation is not None:
+        lines += [f"A {step.step} ({step.total_ms:.2f} ms): {phrases.sources(step)}." for step in explanation.steps]
+        worst = max((code for step in explanation.steps for code in step.provenance), default=Provenance.NONE)
+        if worst >= Provenance.EMPIRICAL:
+            lines.append(
+                "Some operators are estimates without a measurement of their own shape: measure before you commit."
+            )
+    return lines
+
+
+def sure_lines(known: Ranges | None) -> list[str]:
+    """How sure figures are, by their ranges."""
+    if known is None:
+        return ["The constants in force say nothing of errors: there are no ranges."]
+    tpot = "" if known.tpot_ms is None else f", TPOT {ends(known.tpot_ms)} ms"
+    rate = ends(known.tokens_per_s_per_gpu)
+    lines = [f"8 of 10 servers lie within TTFT {ends(known.ttft_ms)} ms{tpot} and {rate} tokens/s/GPU."]
+    if known.limits_met is not None:
+        lines.append(f"All limits are kept with {known.limits_met:.0%}: {_odds(known.limits_met)}.")
+    return lines
+
+
+def _next(
+    result: SearchResult, task: TaskResult, row: Row, explanation: Explanation | None, margins: Sequence[Margin]
+) -> list[str]:
+    lines = []
+    if not task.meets_target:
+        lines.append("Loosen the binding limit, give more or other GPUs, or allow other engines (--backend auto).")
+    chance = row.ranges.limits_met if row.ranges is not None else None
+    if chance is not None and chance < SURE and task.meets_target:
+        lines.append(_safer(result.request, row, margins))
+    lines.append("Start it with the files of the command below, and run the benchmark that comes with them.")
+    if row.ranges is not None:
+        lines.append("One measurement of your own makes the ranges narrower: aicjax calibrate --anchor.")
+    return lines
+
+
+def _safer(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> str:
+    offers = [(margin, at) for margin in margins if (at := margin.safer()) is not None]
+    if not offers:
+        return f"No configuration keeps the limits with {SURE:.0%}: leave room in the limits before you promise them."
+    margin, at = max(offers, key=lambda offer: offer[0].rows[CLUSTER][offer[1]])
+    rate, size = float(margin.rows[CLUSTER][at]), int(margin.rows["num_total_gpus"][at])
+    cost = 1 - rate / row.tokens_per_s_per_gpu
+    replicas = "" if request.total_gpus is None else f"{request.total_gpus // size} × "
+    return (
+        f"To keep the limits with {margin.chance[at]:.0%}: {replicas}({margin.replica(at)}), {margin.name}, at "
+        f"{rate:.0f} tokens/s/GPU, {cost:.0%} less."
+    )
+
+
+def _nothing(result: SearchResult) -> Head:
+    """The head where no experiment has a row."""
+    reasons = [f"{name}: {str(error).removeprefix(f'{name}: ')}" for name, error in result.errors.items()]
+    nearest = [
+        task.shortfall.nearest for task in result.by_backend.values() if task.shortfall and task.shortfall.nearest
+    ]
+    ways = ["Loosen the binding limit, give more or other GPUs, or allow other engines (--backend auto)."]
+    lead = [f"{phrases.model(result.request)}: nothing to deploy."]
+    groups: list[tuple[str, Sequence[str]]] = [("Why", reasons)]
+    if nearest:
+        groups.append(("What is nearest", nearest))
+    return Head("No configuration keeps the limits", lead, "bad", [], [*groups, ("What next", ways)])

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of a page: files that start the answer, and the run once more."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aicjax.explore.result import SearchResult
+from aicjax.report.html.parts import Command
+
+TARGET = "dynamo"
+WIDTH = 100
+
+
+def commands(result: SearchResult, command: str | None, saved_in: Path | None) -> list[Command]:
+    """What to run next.
+
+    Args:
+        result: The result.
+        command: The command line that ran; None where it was asked for in Python.
+        saved_in: The folder that `--save-dir` wrote; None without.
+    """
+    found = []
+    winner = result.winner
+    if winner is not None and winner.meets_target:
+        if saved_in is not None:
+            row = f"--experiment {shlex.quote(winner.name)} --row 1"
+            files = f"aicjax deploy --from {shlex.quote(str(saved_in))} {row} --target {TARGET}"
+        elif command is not None:
+            files = f"{command} --save-dir runs --deployment-target {TARGET}"
+        else:
+            files = ""
+        if files:
+            found.append(Command("Write the files that start it", folded(files)))
+    if command is not None:
+        found.append(Command("Run this again", folded(command)))
+    else:
+        found.append(
+            Command("Run this again in Python", in_python("search", result.request.model_dump(exclude_defaults=True)))
+        )
+    return found
+
+
+def in_python(function: str, fields: Mapping[str, Any]) -> str:
+    """The call of a public function."""
+    arguments = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+    return f"import aicjax\n\naicjax.{function}({arguments})"
+
+
+def folded(command: str) -> str:
+    """A command on lines of at most `WIDTH` characters where it can be broken before a flag."""
+    lines = [""]
+    for part in command.replace(" --", "\n--").split("\n"):
+        if lines[-1] and len(lines[-1]) + len(part) >= WIDTH:
+            lines[-1] += " \\"
+            lines.append("  " + part)
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of one serving point."""
+
+import platform
+from importlib import metadata
+
+import aicjax
+from aicjax.explore.point import EstimateResult
+from aicjax.report import manifest, phrases, point, sensitivity
+from aicjax.report.html import inputs, memory, moves, steps
+from aicjax.report.html.answer import sure_lines, tile
+from aicjax.report.html.commands import folded, in_python
+from aicjax.report.html.parts import Command, Page
+from aicjax.report.html.search_page import stated
+
+
+def page(result: EstimateResult, *, command: str | None = None) -> Page:
+    """The page.
+
+    Args:
+        result: The estimate.
+        command: The command line that ran; None where it was asked for in Python.
+    """
+    request, row = result.request, result.row
+    known = point.ranges_of(result)
+    where = ", ".join(
+        f"{role} {part['layout']} on {part['system']}, {part['backend']} {part['version']}"
+        for role, part in result.resolved.items()
+    )
+    tiles = [
+        tile(label, row[name], unit, getattr(known, of, None) if of else None, form)
+        for label, name, unit, of, form in _FIGURES
+        if row.get(name)
+    ]
+    open_load = [] if result.open_load is None else [phrases.open_load(result.open_load)]
+    sources = [
+        f"A {step.step} ({step.total_ms:.2f} ms): {phrases.sources(step)}." for step in result.steps if step.total_ms
+    ]
+    content = {
+        "aicjax": aicjax.__version__,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
+        "inputs": request.model_dump(mode="json"),
+        "hashes": manifest.data_hashes(request.constants_name, None),
+    }
+    moved = None if result.sensitivities is None else result.sensitivities()
+    panels = [
+        steps.time_panel([("this point", result.steps)]),
+        steps.roofline_panel(("this point", result.steps)),
+        memory.panel([(use.role, [use]) for use in result.memory]),
+        moves.panel(moved, sensitivity.LEAST),
+        inputs.panel(content, stated(request)),
+    ]
+    shown = Command("Run this again", folded(command)) if command is not None else None
+    fields = request.model_dump(exclude_defaults=True)
+    return Page(
+        title=f"{phrases.model(request)}: {row['tokens/s/gpu']:,.1f} tokens/s/GPU"
+        if row.get("tokens/s/gpu")
+        else phrases.model(request),
+        kicker=f"One serving point, {request.mode}: {where}",
+        lead=[f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens.", *open_load],
+        tone="plain",
+        tiles=tiles,
+        reasons=[
+            ("How sure", [*sure_lines(known), *sources]),
+            *([("Warnings", result.warnings)] if result.warnings else []),
+        ],
+        commands=[shown or Command("Run this again in Python", in_python("estimate", fields))],
+        panels=[panel for panel in panels if panel is not None],
+    )
+
+
+_FIGURES = (
+    ("Throughput", "tokens/s/gpu", "tokens/s/GPU", "tokens_per_s_per_gpu", ",.1f"),
+    ("One user reads", "tokens/s/user", "tokens/s", "", ",.1f"),
+    ("Time to first token", "ttft", "ms", "ttft_ms", ",.1f"),
+    ("Time per token", "tpot", "ms", "tpot_ms", ",.2f"),
+    ("A whole request", "request_latency", "ms", "request_latency_ms", ",.0f"),
+    ("Requests", "seq/s", "requests/s", "", ",.2f"),
+    ("In flight", "concurrency", "requests", "", ",g"),
+    ("GPUs", "num_total_gpus", "", "", ",g"),
+)
