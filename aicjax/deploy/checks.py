@@ -140,6 +140,12 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
         yield f"model {deployment.model!r} has characters that a script does not take"
     if deployment.gpus > deployment.gpu_budget:
         yield f"{counted(deployment.gpus, 'GPU')} exceed the budget of {deployment.gpu_budget}"
+    known = load_engine(deployment.engine).version
+    if deployment.engine_version != known:
+        yield f"written for {deployment.engine} {deployment.engine_version}; the options known are those of {known}"
+    for role in deployment.roles:
+        if role.use is not None and role.use.memory_headroom < 0:
+            yield f"{role.name}: {role.use.memory_gib} GiB do not fit the memory of a GPU"
     multiple = load_engine(deployment.engine).token_multiple
     for role in deployment.roles:
         for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
