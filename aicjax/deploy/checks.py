@@ -24,7 +24,9 @@ from aicjax.deploy.targets import TARGETS
 from aicjax.deploy.templates import YAML_LOADER
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_PLACEHOLDER = re.compile(r"(?<![\w-])(?<!/dev/)(?<!clusterIP: \")(None|null|NaN|Undefined)(?![\w-])")
+_PLACEHOLDER = re.compile(  # a headless service of Kubernetes states None, and a script may write to /dev/null
+    r"(?<!clusterIP: \")(?<!\w)(?:None|NaN|Undefined)(?!\w)|(?<!/dev/)(?<![\w-])null(?![\w-])"
+)
 _MODEL = re.compile(r"[\w./~-]+")
 SCRIPTS = (".sh", ".sbatch")
 _BOOLEANS = ("true", "false")
