@@ -3,12 +3,10 @@
 
 from collections.abc import Iterator, Mapping
 
-import yaml
-
 from aicjax.deploy.images import is_pinned
 from aicjax.deploy.record import Deployment
 from aicjax.deploy.settings import Runtime
-from aicjax.deploy.templates import fill
+from aicjax.deploy.templates import documents, fill
 
 BENCH_FILE = "bench.sh"
 JOB_FILE = "k8s_bench.yaml"
@@ -53,7 +51,7 @@ def bench_problems(files: Mapping[str, str], runtime: Runtime) -> Iterator[str]:
     if f"localhost:{runtime.ports['frontend']}}}" not in files.get(BENCH_FILE, ""):
         yield f"{BENCH_FILE}: not the port of the frontend"
     if JOB_FILE in files:
-        scripts, job = yaml.safe_load_all(files[JOB_FILE])
+        scripts, job = documents(files[JOB_FILE])
         container = job["spec"]["template"]["spec"]["containers"][0]
         if scripts["data"].get(BENCH_FILE) != files.get(BENCH_FILE):
             yield f"{JOB_FILE}: another script than {BENCH_FILE}"

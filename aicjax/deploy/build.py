@@ -8,9 +8,10 @@ from typing import Any
 
 from aicjax._names import counted
 from aicjax._results import InputError
-from aicjax.deploy.record import Deployment, Layout, Limit, Prediction, Ranges, Role, Site, Use, Workload
+from aicjax.deploy.record import Deployment, Drafts, Layout, Limit, Prediction, Ranges, Role, Site, Use, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
 from aicjax.hardware import load_system
+from aicjax.models import load_model
 
 _ROLES = {"": "agg", "(p)": "prefill", "(d)": "decode"}
 _NAME_LENGTH = 27  # room for the names of pods over several nodes, see `targets/dynamo.py`
@@ -49,6 +50,7 @@ def build(
     if replicas < 1:
         raise InputError("total_gpus", budget, f"at least the {counted(gpus, 'GPU')} of the row")
     mode = "disagg" if disaggregated else "agg"
+    drafts = _drafts(str(row["model"]), inputs, engine)
     return Deployment(
         name=name if name is not None else _name(Path(str(row["model"])).name, f"-{engine.engine}-{mode}"),
         site=site,
@@ -63,7 +65,7 @@ def build(
         gpus_per_rack=system.gpus_per_rack,
         gpu_budget=int(budget),
         replicas=replicas,
-        roles=tuple(_role(row, inputs, prefix, engine, rule_set, replicas) for prefix in prefixes),
+        roles=tuple(_role(row, inputs, prefix, engine, rule_set, replicas, drafts) for prefix in prefixes),
         workload=_workload(inputs),
         prediction=Prediction(
             ttft_ms=float(row["ttft"]),
@@ -73,6 +75,7 @@ def build(
             concurrency=int(row["concurrency"]) * replicas,
             ranges=_ranges(row.get("ranges"), int(budget)),
         ),
+        drafts=drafts,
     )
 
 
@@ -82,8 +85,6 @@ def _refuse(row: Mapping[str, Any], inputs: Mapping[str, Any], prefixes: tuple[s
         raise InputError("experiment", "afd", "agg or disagg: attention and feed-forward apart is not deployed")
     if int(row.get("(e)workers") or 0) or inputs.get("image_height"):
         raise InputError("image_height", inputs.get("image_height"), "0: requests with images are not deployed")
-    if inputs.get("nextn"):
-        raise InputError("nextn", inputs["nextn"], "0: speculation is not deployed")
     for option in ("attention_backend", "moe_backend"):
         if inputs.get(option):
             raise InputError(option, inputs[option], "absent: kernels of a choice are not deployed")
@@ -98,8 +99,29 @@ def _refuse(row: Mapping[str, Any], inputs: Mapping[str, Any], prefixes: tuple[s
         raise InputError("cp", "above 1", "1: context parallel workers are not deployed")
 
 
+def _drafts(model: str, inputs: Mapping[str, Any], engine: Engine) -> Drafts | None:
+    """Speculation of a request, by the layers of the checkpoint that draft.
+
+    Raises:
+        InputError: The checkpoint has none, or the engine is not told so.
+    """
+    asked = inputs.get("nextn")
+    if not asked:
+        return None
+    layers = load_model(model, inputs.get("family")).draft_layers
+    if not layers or not engine.draft_method:
+        raise InputError("nextn", asked, f"0: drafts of {model} with {engine.engine} are not deployed")
+    return Drafts(layers if asked == "auto" else int(asked), float(inputs.get("nextn_accepted") or 0.0))
+
+
 def _role(
-    row: Mapping[str, Any], inputs: Mapping[str, Any], prefix: str, engine: Engine, rules: Rules, replicas: int
+    row: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    prefix: str,
+    engine: Engine,
+    rules: Rules,
+    replicas: int,
+    drafts: Drafts | None,
 ) -> Role:
     name, batch = _ROLES[prefix], int(row[f"{prefix}bs"])
     layout = Layout(*(int(row[f"{prefix}{axis}"]) for axis in ("tp", "pp", "dp", "moe_tp", "moe_ep")))
@@ -114,7 +136,7 @@ def _role(
         workers=int(row[f"{prefix}workers"] if prefix else 1) * replicas,
         layout=layout,
         max_running=Limit(batch, batch),
-        max_step_tokens=_step_tokens(row, inputs, name, batch, length, engine),
+        max_step_tokens=_step_tokens(row, inputs, name, batch, length, engine, drafts),
         max_length=length,
         memory_fraction=_memory_fraction(inputs, name, str(row[f"{prefix}version"]), str(row["model"]), row, prefix),
         kv_cache_format=kv_cache,
@@ -161,17 +183,25 @@ def _max_length(inputs: Mapping[str, Any], engine: Engine, rules: Rules) -> int:
 
 
 def _step_tokens(
-    row: Mapping[str, Any], inputs: Mapping[str, Any], role: str, batch: int, length: int, engine: Engine
+    row: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    role: str,
+    batch: int,
+    length: int,
+    engine: Engine,
+    drafts: Drafts | None,
 ) -> Limit:
-    """Tokens of a step: of a mixed step, of the prompts of a prefill batch, or one for each decoding request."""
-    needed = simulated = batch
+    """Tokens of a step: a mixed one, the prompts of a prefill batch, or decoding requests with their drafts."""
+    drafted = drafts.tokens if drafts and engine.token_limit_counts_drafts else 0
+    needed = simulated = batch * (1 + drafted)
     why, kept = f"rounded up to {engine.token_multiple} tokens", "decode steps"
     if role != "decode":
         new_tokens = int(inputs["isl"]) - int(inputs.get("prefix") or 0)
-        needed = simulated = int(row["num_tokens"]) if role == "agg" else batch * max(new_tokens, 1)
+        mixed = int(row.get("num_tokens") or 0) + drafted * batch
+        needed = simulated = mixed if role == "agg" else batch * max(new_tokens, 1)
         kept = "steps of whole prompts"
     elif engine.decode_takes_prompts:
-        needed, why = max(batch, length), "room for a prompt that no prefill worker has computed"
+        needed, why = max(needed, length), "room for a prompt that no prefill worker has computed"
     deployed = rounded_up(needed, engine.token_multiple)
     return Limit(simulated, deployed, "" if simulated == deployed else f"{why}; {kept} are as predicted")
 

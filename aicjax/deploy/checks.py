@@ -13,6 +13,7 @@ import yaml
 
 from aicjax._names import counted
 from aicjax._results import AicjaxError
+from aicjax.deploy import flag_checks, schema_checks
 from aicjax.deploy.bench import bench_problems
 from aicjax.deploy.options import canonical, member_of
 from aicjax.deploy.read_back import Started
@@ -58,6 +59,7 @@ def _against_record(files: Mapping[str, str]) -> list[str]:
         *_of_record(deployment),
         *_of_workers(deployment, engine, started),
         *target.problems(deployment, files, started),
+        *flag_checks.problems(engine, files, started),
         *bench_problems(files, load_runtime()),
         *readme_problems(files),
     ]
@@ -82,6 +84,7 @@ def _of_file(name: str, text: str) -> Iterator[str]:
         yield from (f"{name}: {problem}" for problem in _of_yaml(text))
     if name.endswith(SCRIPTS) and (problem := _of_script(text)):
         yield f"{name}: {problem}"
+    yield from schema_checks.file_problems(name, text)
 
 
 @functools.lru_cache(maxsize=256)  # the script of a benchmark is that of every target
@@ -99,9 +102,8 @@ def _of_yaml(text: str) -> Iterator[str]:
     try:
         events = list(yaml.parse(text, Loader=YAML_LOADER))
         nodes = list(yaml.compose_all(text, Loader=YAML_LOADER))
-    except yaml.YAMLError as error:
-        yield " ".join(str(error).split())
-        return
+    except yaml.YAMLError:
+        return  # the check of its shape says why
     for node in nodes:
         yield from (f"{key} is stated twice" for key in _twice(node))
     resolver = yaml.SafeLoader("")
@@ -148,8 +150,11 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
     for role in deployment.roles:
         if role.use is not None and role.use.memory_headroom < 0:
             yield f"{role.name}: {role.use.memory_gib} GiB do not fit the memory of a GPU"
-    multiple = load_engine(deployment.engine).token_multiple
+    engine = load_engine(deployment.engine)
+    multiple = engine.token_multiple
     for role in deployment.roles:
+        drafts = deployment.drafts.tokens if deployment.drafts and engine.token_limit_counts_drafts else 0
+        drafted = 1 + drafts * (role.name == "decode")
         for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
             if tokens % multiple:
                 yield f"{role.name}: {what} {tokens} is no multiple of {multiple}"
@@ -160,7 +165,7 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
         for limit in (role.max_running, role.max_step_tokens):
             if limit.deployed != limit.simulated and not limit.reason:
                 yield f"{role.name}: {limit.deployed} is deployed, {limit.simulated} was simulated, without a reason"
-        if role.max_step_tokens.deployed < role.max_running.deployed:
+        if role.max_step_tokens.deployed < role.max_running.deployed * drafted:
             yield f"{role.name}: fewer tokens in a step than running requests"
         if role.max_length < deployment.workload.isl + deployment.workload.osl:
             yield f"{role.name}: the longest sequence is shorter than a request"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one worker is told, by canonical names, and then in the words of its engine: arguments, file, environment."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,10 +112,20 @@ def canonical(deployment: Deployment, role: Role, engine: Engine, member: Member
     if layout.moe_tp * layout.moe_ep > 1:
         values |= {"expert_parallel_size": layout.moe_ep, "expert_tensor_parallel_size": layout.moe_tp}
     if role.graph_sizes:
-        values |= {"graph_sizes": list(role.graph_sizes), "graph_padding": True}
+        tokens = 1 + (deployment.drafts.tokens if deployment.drafts and engine.graphs_count_drafts else 0)
+        values |= {"graph_sizes": [size * tokens for size in role.graph_sizes], "graph_padding": True}
+    if deployment.drafts:
+        values |= _of_drafts(deployment.drafts.tokens, engine)
     if deployment.disaggregated:
         values |= {"role": role.name, "transfer": engine.transfer, "transfer_tokens": role.max_length}
     return values | (_of_member(role, engine, member) if member else {})
+
+
+def _of_drafts(tokens: int, engine: Engine) -> dict[str, Any]:
+    """What the layers of the checkpoint draft: a chain of tokens, which the next step verifies beside its own."""
+    values = {"draft_method": engine.draft_method, "drafts": tokens, "draft_branches": 1, "verified": tokens + 1}
+    stated = {key: values[name] for key, name in engine.draft_config.items()}
+    return {**values, "draft_config": json.dumps(stated, separators=(",", ":"))}
 
 
 def _of_member(role: Role, engine: Engine, member: Member) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-import yaml
+from aicjax.deploy.templates import documents
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def options_of(words: list[str], files: Mapping[str, str]) -> dict[str, Any]:
             options[last] = word if options.get(last, True) is True else f"{options[last]} {word}"
     for value in list(options.values()):
         content = files.get(PurePath(str(value)).name, "") if str(value).endswith(".yaml") else ""
-        options |= _flat(yaml.safe_load(content) or {})
+        options |= _flat(next(iter(documents(content)), None) or {})
     return options
 
 

@@ -93,6 +93,19 @@ class Role:
 
 
 @dataclass(frozen=True)
+class Drafts:
+    """Speculation with the layers of the checkpoint that draft.
+
+    Attributes:
+        tokens: Draft tokens that a decode step verifies beside its own.
+        accepted: Mean number of them that the prediction takes as accepted.
+    """
+
+    tokens: int
+    accepted: float
+
+
+@dataclass(frozen=True)
 class Workload:
     """The load and the limits that the row was searched for.
 
@@ -185,6 +198,7 @@ class Deployment:
         roles: Kinds of workers, prefill before decode.
         workload: What the row was searched for.
         prediction: What it should reach.
+        drafts: Speculation; None without.
     """
 
     name: str
@@ -203,6 +217,7 @@ class Deployment:
     roles: tuple[Role, ...]
     workload: Workload
     prediction: Prediction
+    drafts: Drafts | None = None
 
     @property
     def gpus(self) -> int:
@@ -245,7 +260,8 @@ def from_dict(values: dict[str, Any]) -> Deployment:
     prediction = Prediction(**{**predicted, "ranges": _ranges(predicted.get("ranges"))})
     site = Site(**values.pop("site"))
     values.setdefault("gpus_per_rack", None)
-    return Deployment(**values, site=site, roles=roles, workload=workload, prediction=prediction)
+    drafts = Drafts(**values.pop("drafts")) if "drafts" in values else None
+    return Deployment(**values, site=site, roles=roles, workload=workload, prediction=prediction, drafts=drafts)
 
 
 def _role(values: dict[str, Any]) -> Role:

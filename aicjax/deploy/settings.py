@@ -58,6 +58,10 @@ class Engine:
         transfer: Value of the option for the transfer of KV caches.
         mixed_experts: Whether experts may be split by tensor and by expert at once.
         environment: Environment variables, by what they are for.
+        draft_method: Its name for drafting with the layers of the checkpoint; empty where it is not deployed.
+        draft_config: Keys of the option in JSON that states drafts, with canonical names for values.
+        token_limit_counts_drafts: Whether draft tokens count in the limit on tokens of a step.
+        graphs_count_drafts: Whether a size of a CUDA graph counts draft tokens, else requests only.
         mpi_launcher: Words before the command that start its ranks in an MPI world; empty where none is needed.
         arguments: Command-line options, by canonical name.
         file: Keys of the engine's file, by canonical name; empty where it has none.
@@ -83,6 +87,10 @@ class Engine:
     server: Server
     file: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
+    draft_method: str = ""
+    draft_config: Mapping[str, str] = field(default_factory=dict)
+    token_limit_counts_drafts: bool = False
+    graphs_count_drafts: bool = False
     mpi_launcher: str = ""
 
     def rank_gpus(self, layout: Layout) -> int:

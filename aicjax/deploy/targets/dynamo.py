@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import yaml
-
 from aicjax.deploy.bench import JOB_FILE, bench_job
 from aicjax.deploy.images import is_pinned
 from aicjax.deploy.options import ENGINE_FILE, Command, command
@@ -16,7 +14,7 @@ from aicjax.deploy.read_back import Started, from_container
 from aicjax.deploy.record import Deployment, Role
 from aicjax.deploy.settings import Engine, Runtime
 from aicjax.deploy.targets.target import Target
-from aicjax.deploy.templates import fill, yaml_text
+from aicjax.deploy.templates import documents, fill, yaml_text
 
 DYNAMO_FILE = "deploy.yaml"
 # Names of components are short: those of graph, component and part of a worker have at most 45 characters together
@@ -91,9 +89,9 @@ def _alpha(graph: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], M
 
 
 def _read(files: Mapping[str, str]) -> list[Started]:
-    documents = list(yaml.safe_load_all(files[DYNAMO_FILE]))
-    engine_files = next((document["data"] for document in documents if document["kind"] == "ConfigMap"), {})
-    graph = documents[-1]
+    found = documents(files[DYNAMO_FILE])
+    engine_files = next((document["data"] for document in found if document["kind"] == "ConfigMap"), {})
+    graph = found[-1]
     workers = (_beta if graph["apiVersion"].endswith("v1beta1") else _alpha)(graph["spec"])
     return [
         from_container(
