@@ -47,8 +47,17 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"shell": _shell_word, "tojson": json.dumps, "counted": counted}
+    environment.filters |= {"shell": _shell_word, "tojson": _json, "counted": counted}
     return environment
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=_unknown)
+
+
+def _unknown(value: Any) -> None:
+    """Names what is undefined, which JSON would only call unknown."""
+    raise TypeError(f"no JSON value: {value}")
 
 
 def _shell_word(text: str) -> str:
