@@ -11,7 +11,7 @@ from aicjax.cli import refusals
 from aicjax.cli.app import EXIT_INTERNAL, EXIT_INTERRUPTED, run
 from aicjax.cli.search import command as search_command
 
-COMMANDS = ("search", "recommend", "estimate", "exp", "query", "support", "calibrate", "db")
+COMMANDS = ("search", "recommend", "estimate", "exp", "query", "support", "calibrate", "db", "generate", "compat")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -64,7 +64,7 @@ def test_module_runs_as_a_program():
         ("query gemm --system h200_sxm -m 1 -n 1 -k 1 --quant-mode fp9", ["quant-mode", "fp9", "fp8"]),
         ("cli exp --yaml-path nowhere.yaml", ["yaml_path", "nowhere.yaml"]),
         ("exp", ["yaml_path"]),
-        ("search --model m --deployment-target=dynamo-j2", ["deployment_target", "bare-metal, dynamo"]),
+        ("search --model m --deployment-target=dynamo-j2", ["deployment_target", "bare-metal", "did you mean dynamo?"]),
     ],
 )
 def test_mistake_is_one_line_and_exit_2(line: str, parts: list[str], capsys: pytest.CaptureFixture[str]):

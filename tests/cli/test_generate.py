@@ -4,6 +4,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_files_hold_the_estimate_of_the_layout(tmp_path: Path, capsys: pytest.Ca
     (folder,) = check_directory(tmp_path)
     assert check_directory(tmp_path) == {folder: []}
     assert answer["folder"] == folder == str(tmp_path / "mine" / "bare-metal")
-    stated = {"tp_size": 2, "batch_size": 16, "isl": 2000, "osl": 256}
+    stated: dict[str, Any] = {"tp_size": 2, "batch_size": 16, "isl": 2000, "osl": 256}
     point = estimate(model_path=DENSE, system="h200_sxm", **stated).row
     prediction = answer["deployment"]["prediction"]
     assert (answer["deployment"]["replicas"], prediction["concurrency"]) == (2, 32)
