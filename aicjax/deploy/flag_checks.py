@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the options of generated files exist in the releases that the files are written for.
 
-The names are in `configs/deploy/flags/`, written by `python -m aicjax.deploy.flag_names`; `programs.yaml` there says which
-lists a program takes its options from.
+The names are in `configs/deploy/flags/`, written by `python -m aicjax.deploy.flag_names`; `programs.yaml` there says
+which lists a program takes its options from.
 """
 
 import difflib
@@ -16,6 +16,7 @@ import yaml
 from aicjax import _paths
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
+from aicjax.deploy.templates import YAML_LOADER
 
 _OPTION = re.compile(r"(?<=\s)--[a-z][a-z0-9-]*")
 _SHOWN = {
@@ -71,16 +72,21 @@ def known_options(program: str) -> frozenset[str]:
 
 def _commands(name: str, text: str) -> Iterator[tuple[str, list[str]]]:
     """Programs that a file starts, with their options: lines of a script, containers of a manifest."""
-    if name.endswith(".sh"):
+    if name.endswith((".sh", ".sbatch")):
         lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
     elif name.endswith(".yaml"):
-        lines = [line for document in yaml.safe_load_all(text) for line in _containers(document)]
+        lines = [line for document in yaml.load_all(text, Loader=YAML_LOADER) for line in _containers(document)]
     else:
         lines = []
     for line in lines:
         for program in _programs():
-            if (start := re.search(rf"(?<![\w./-]){re.escape(program)}(?=\s)", line)) is not None:
+            if program in line and (start := _start_of(program).search(line)) is not None:
                 yield program, _OPTION.findall(line[start.end() :])
+
+
+@functools.cache
+def _start_of(program: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w./-]){re.escape(program)}(?=\s)")
 
 
 def _containers(node: Any) -> Iterator[str]:
@@ -120,4 +126,4 @@ def _file(release: str) -> dict[str, list[str]]:
 
 def _read(name: str) -> Any:
     path = _paths.configs_dir() / "deploy" / "flags" / f"{name}.yaml"
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)

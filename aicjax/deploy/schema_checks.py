@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether documents have the shape that their readers take: JSON Schemas of `configs/deploy/schemas/`, and rules beyond them."""
+"""Whether documents have a shape that their readers take: the schemas of `configs/deploy/schemas/`, more rules."""
 
 import difflib
 import functools
@@ -14,6 +14,7 @@ import yaml
 from aicjax import _paths
 from aicjax._names import one_of
 from aicjax._results import InputError
+from aicjax.deploy.templates import YAML_LOADER
 
 RECORD = "aicjax-deployment"
 VALUES = "llm-d-values"
@@ -27,6 +28,7 @@ _KINDS = {
     ("batch/v1", "Job"): "kubernetes-job",
     ("v1", "Service"): "kubernetes-service",
     ("v1", "ConfigMap"): "kubernetes-config-map",
+    ("resource.nvidia.com/v1beta1", "ComputeDomain"): "compute-domain",
     ("kustomize.config.k8s.io/v1beta1", "Kustomization"): "kustomization",
 }
 _TYPES = {
@@ -54,7 +56,9 @@ def problems(kind: str, document: Any) -> list[str]:
         >>> problems("kubernetes-config-map", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"nam": "a"}})
         ["metadata: unknown field 'nam' (did you mean 'name'?)"]
     """
-    errors = sorted(_validator(kind).iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path])
+    errors = sorted(
+        _validator(kind).iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path]
+    )
     found = [line for error in errors for line in _lines(error)]
     return found or list(_RULES.get(kind, _no_rules)(document))
 
@@ -69,7 +73,7 @@ def kind_of(document: Any) -> str | None:
 def file_problems(name: str, text: str) -> list[str]:
     """What is wrong with the documents of a generated file, each in a line that begins with the file's name.
 
-    A file whose reader has no public schema, such as the file of an engine, passes.
+    A file that is no manifest, such as the file of an engine, passes.
 
     Args:
         name: Its name: `deployment.json`, `*values.yaml` and `patch-*.yaml` say what they hold, others by `kind`.
@@ -78,25 +82,25 @@ def file_problems(name: str, text: str) -> list[str]:
     if not name.endswith((".json", ".yaml")):
         return []
     try:
-        documents = [json.loads(text)] if name.endswith(".json") else list(yaml.safe_load_all(text))
+        documents = [json.loads(text)] if name.endswith(".json") else list(yaml.load_all(text, Loader=YAML_LOADER))
     except (ValueError, yaml.YAMLError) as error:
         return [f"{name}: {' '.join(str(error).split())}"]
-    return [
-        f"{name}: {problem}"
-        for document in documents
-        if (kind := _kind_in(name, document)) is not None
-        for problem in problems(kind, document)
-    ]
+    return [f"{name}: {problem}" for document in documents for problem in _document_problems(name, document)]
 
 
-def _kind_in(name: str, document: Any) -> str | None:
-    if PurePath(name).name == "deployment.json":
-        return RECORD
-    if name.endswith("values.yaml"):
-        return VALUES
-    if PurePath(name).name.startswith("patch-"):
-        return PATCH
-    return kind_of(document)
+def _document_problems(name: str, document: Any) -> list[str]:
+    named = PurePath(name).name
+    if named == "deployment.json":
+        return problems(RECORD, document)
+    if named.endswith("values.yaml"):
+        return problems(VALUES, document)
+    if named.startswith("patch-"):
+        return problems(PATCH, document)
+    if (kind := kind_of(document)) is not None:
+        return problems(kind, document)
+    if isinstance(document, Mapping) and "kind" in document:
+        return [f"no schema for {document.get('kind')} of {document.get('apiVersion')}"]
+    return []
 
 
 @functools.cache
@@ -165,18 +169,78 @@ def _components(document: Mapping[str, Any]) -> Iterator[str]:
     """What the operator of Dynamo checks by rules of its own, version `v1beta1`."""
     components = document["spec"].get("components", [])
     counts = Counter(component["name"].lower() for component in components)
-    yield from (f"spec.components: two are named {name!r}, ignoring case" for name, count in counts.items() if count > 1)
+    yield from (
+        f"spec.components: two are named {name!r}, ignoring case" for name, count in counts.items() if count > 1
+    )
     if sum(component.get("type") == "epp" for component in components) > 1:
         yield "spec.components: more than one of type epp"
     if "restart" in document["spec"]:
         yield "spec: 'restart' is not for a new deployment"
     for index, component in enumerate(components):
-        place, replicas = f"spec.components[{index}]", component.get("replicas", 1)
-        if replicas and component.get("minAvailable", 1) > replicas:
-            yield f"{place}.minAvailable: {component['minAvailable']} is above the {replicas} replicas"
-        containers = component.get("podTemplate", {}).get("spec", {}).get("containers", [])
-        if containers and not any(part["name"] == "main" and part.get("image") for part in containers):
-            yield f"{place}.podTemplate.spec.containers: none is named 'main' and has an image"
+        place = f"spec.components[{index}]"
+        yield from _available(place, component)
+        if "eppConfig" in component and component.get("type") != "epp":
+            yield f"{place}: 'eppConfig' is for the type epp"
+        if pod := component.get("podTemplate", {}).get("spec"):
+            if not any(part["name"] == "main" and part.get("image") for part in pod["containers"]):
+                yield f"{place}.podTemplate.spec.containers: none is named 'main' and has an image"
+            yield from _pod(f"{place}.podTemplate.spec", pod)
 
 
-_RULES: dict[str, Callable[[Any], Iterator[str]]] = {"dynamo-graph-deployment-v1beta1": _components}
+def _services(document: Mapping[str, Any]) -> Iterator[str]:
+    """What the operator of Dynamo checks by rules of its own, version `v1alpha1`."""
+    if "restart" in document["spec"]:
+        yield "spec: 'restart' is not for a new deployment"
+    for name, service in document["spec"]["services"].items():
+        place = f"spec.services.{name}"
+        yield from _available(place, service)
+        memory = service.get("sharedMemory")
+        if memory is not None and not memory.get("disabled") and not memory.get("size"):
+            yield f"{place}.sharedMemory: neither a size nor disabled"
+
+
+def _available(place: str, component: Mapping[str, Any]) -> Iterator[str]:
+    replicas = component.get("replicas", 1)
+    if replicas and component.get("minAvailable", 1) > replicas:
+        yield f"{place}.minAvailable: {component['minAvailable']} is above the replicas, {replicas}"
+
+
+def _workload(document: Mapping[str, Any]) -> Iterator[str]:
+    """What Kubernetes checks of a set of pods beyond the shape."""
+    spec = document["spec"]
+    labels = spec["template"].get("metadata", {}).get("labels", {})
+    for name, value in spec["selector"].get("matchLabels", {}).items():
+        if labels.get(name) != value:
+            yield f"spec.selector.matchLabels: {name}={value} is no label of the template"
+    yield from _pod("spec.template.spec", spec["template"]["spec"])
+
+
+def _job(document: Mapping[str, Any]) -> Iterator[str]:
+    pod = document["spec"]["template"]["spec"]
+    if pod.get("restartPolicy") not in ("Never", "OnFailure"):
+        yield "spec.template.spec.restartPolicy: a Job needs Never or OnFailure"
+    yield from _pod("spec.template.spec", pod)
+
+
+def _pod(place: str, pod: Mapping[str, Any]) -> Iterator[str]:
+    """Names in a pod that are used once and that exist where others refer to them."""
+    containers = [*pod.get("initContainers", ()), *pod["containers"]]
+    known = {what: [entry["name"] for entry in pod.get(what, ())] for what in ("volumes", "resourceClaims")}
+    for what, names in {**known, "containers": [container["name"] for container in containers]}.items():
+        yield from (f"{place}.{what}: two are named {name!r}" for name, count in Counter(names).items() if count > 1)
+    for container in containers:
+        for mount in container.get("volumeMounts", ()):
+            if mount["name"] not in known["volumes"]:
+                yield f"{place}: container {container['name']!r} mounts {mount['name']!r}, which is no volume"
+        for claim in container.get("resources", {}).get("claims", ()):
+            if claim["name"] not in known["resourceClaims"]:
+                yield f"{place}: container {container['name']!r} claims {claim['name']!r}, which the pod does not"
+
+
+_RULES: dict[str, Callable[[Any], Iterator[str]]] = {
+    "dynamo-graph-deployment-v1beta1": _components,
+    "dynamo-graph-deployment-v1alpha1": _services,
+    "kubernetes-deployment": _workload,
+    "kubernetes-stateful-set": _workload,
+    "kubernetes-job": _job,
+}
