@@ -29,6 +29,7 @@ _KINDS = {
     ("v1", "Service"): "kubernetes-service",
     ("v1", "ConfigMap"): "kubernetes-config-map",
     ("resource.nvidia.com/v1beta1", "ComputeDomain"): "compute-domain",
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): "leader-worker-set",
     ("kustomize.config.k8s.io/v1beta1", "Kustomization"): "kustomization",
 }
 _TYPES = {
