@@ -223,6 +223,12 @@ def _job(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _pod("spec.template.spec", pod)
 
 
+def _group(document: Mapping[str, Any]) -> Iterator[str]:
+    for role in ("leaderTemplate", "workerTemplate"):
+        if template := document["spec"]["leaderWorkerTemplate"].get(role):
+            yield from _pod(f"spec.leaderWorkerTemplate.{role}.spec", template["spec"])
+
+
 def _pod(place: str, pod: Mapping[str, Any]) -> Iterator[str]:
     """Names in a pod that are used once and that exist where others refer to them."""
     containers = [*pod.get("initContainers", ()), *pod["containers"]]
@@ -244,4 +250,5 @@ _RULES: dict[str, Callable[[Any], Iterator[str]]] = {
     "kubernetes-deployment": _workload,
     "kubernetes-stateful-set": _workload,
     "kubernetes-job": _job,
+    "leader-worker-set": _group,
 }
