@@ -161,7 +161,18 @@ def _command(stated: Mapping[str, Any], groups: Mapping[str, Any]) -> Command:
 def _fate(stated: Mapping[str, Any]) -> Fate:
     names = {"as": "name"}
     values = {names.get(key, key): value for key, value in stated.items()}
-    return Fate(**{**values, "accepts": tuple(values.get("accepts", ()))})
+    accepts = values.pop("accepts", ())
+    releases = _releases(accepts) if isinstance(accepts, str) else tuple(accepts)
+    values["instead"] = values.get("instead", "").format(releases=" or ".join(releases))
+    return Fate(**values, accepts=releases)
+
+
+def _releases(of: str) -> tuple[str, ...]:
+    """Releases that deployment files are written for: of the `runtime`, or of the `engines`."""
+    from aicjax.deploy.settings import load_engine, load_runtime
+    from aicjax.explore.request import BACKENDS
+
+    return (load_runtime().version,) if of == "runtime" else tuple(load_engine(name).version for name in BACKENDS)
 
 
 def _given(command: Command, words: Sequence[str]) -> dict[str, list[str]]:

@@ -64,7 +64,7 @@ def read_dynamo_request(path: Path, **given: Any) -> DynamoRequest:
         fate = _fate(place, field, value, fates)
         if value in fate.get("quiet", ()):
             continue
-        if "instead" in fate and value not in fate.get("only", ()):
+        if "instead" in fate:
             raise InputError(f"{place}: {field}", value, fate["instead"])
         if "no_effect" in fate:
             notes[field] = f"{field} changes nothing: {fate['no_effect']}"

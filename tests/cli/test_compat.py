@@ -14,11 +14,13 @@ import typer
 import yaml
 
 from aicjax._results import InputError
-from aicjax.cli import app, compat
+from aicjax.cli import app, compat, recommend, search
 from aicjax.deploy.settings import load_engine, load_runtime
+from aicjax.explore import SearchRequest
 from aicjax.explore import experiment_keys as keys
 from aicjax.explore.columns import AGG, CLUSTER
 from aicjax.explore.experiments import read_experiments
+from benchmarks.parity_cases import requests as parity
 
 REFERENCES = Path(__file__).parents[1] / "references"
 NAMES: dict[str, Any] = json.loads((REFERENCES / "compat_names.json").read_text())
@@ -72,6 +74,8 @@ def test_releases_that_are_accepted_are_those_that_files_are_for():
     assert fates["--dynamo-version"].accepts == (load_runtime().version,)
     engines = {load_engine(name).version for name in ("vllm", "sglang", "trtllm")}
     assert set(fates["--config-template-version"].accepts) == engines
+    with pytest.raises(InputError, match=load_runtime().version):
+        fates["--dynamo-version"].applied("--dynamo-version", ["0.0.1"])
 
 
 def test_every_key_of_an_experiment_is_known():
@@ -117,7 +121,7 @@ def test_command_lines_are_translated(line: str, expected: str):
         ("cli default --deployment-target fpm --save-dir d", ["--deployment-target", "fpm", "llm-d-helm"]),
         ("cli default --forward-model fpm", ["--forward-model", "op_level"]),
         ("cli default --systems-paths /data", ["--systems-paths", "AICJAX_DATA"]),
-        ("cli default --dynamo-version 1.0.0", ["--dynamo-version", "1.3.0"]),
+        ("cli default --dynamo-version 1.0.0", ["--dynamo-version", "files are for"]),
         ("cli default --transport ib", ["--transport"]),
         ("cli default --generator-set a=b", ["--generator-set", "aicjax deploy"]),
         ("cli default --generator-help", ["--generator-help", "aicjax deploy"]),
@@ -143,6 +147,19 @@ def test_flags_that_change_nothing_are_named_once(capsys: pytest.CaptureFixture[
     compat.translated("default --enable-wideep --log-level INFO --log-level DEBUG --deployment-target fpm".split())
     said = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in said] == ["--enable-wideep", "--log-level", "--deployment-target"]
+
+
+@pytest.mark.parametrize("name", parity.read_specifications(REFERENCES))
+def test_stored_searches_are_the_command_lines_that_they_were(name: str, monkeypatch: pytest.MonkeyPatch):
+    asked: list[SearchRequest] = []
+    for command in (search, recommend):
+        monkeypatch.setattr(command, "present", lambda request, output: asked.append(request))
+    stated = dict(parity.read_specifications(REFERENCES)[name])
+    command, inputs = stated["kind"], {key: stated[key] for key in stated if key in SearchRequest.model_fields}
+    words = [f"--{key.replace('_', '-')}={value}" for key, value in inputs.items()]
+    assert app.run(["compat", "--", "aiconfigurator", "cli", command, *words]) == 0
+    unstated = {} if command == "default" or "database_mode" in inputs else {"database_mode": "HYBRID"}
+    assert asked == [parity.read_requests(REFERENCES)[name](**unstated)]
 
 
 def test_stored_picks_and_result_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

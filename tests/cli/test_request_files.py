@@ -11,7 +11,6 @@ import yaml
 
 from aicjax._results import InputError
 from aicjax.cli.app import run
-from aicjax.deploy.settings import load_runtime
 from aicjax.deploy.write import check_directory
 from aicjax.explore import SearchRequest, search
 from aicjax.explore.dynamo_request import DynamoRequest, read_dynamo_request, table
@@ -107,10 +106,6 @@ def test_every_sku_of_the_resource_has_an_answer():
     assert {system for system in systems.values() if system is not None} <= set(system_names())
 
 
-def test_release_is_the_one_that_files_are_for():
-    assert table()["versions"][BETA]["spec.runtimeVersionOverride"]["only"] == [load_runtime().version]
-
-
 @pytest.mark.parametrize("version", table()["versions"])
 def test_every_field_has_one_fate(version: str):
     names = {*SearchRequest.model_fields, "gpus_per_node"}
@@ -124,6 +119,7 @@ def test_every_field_has_one_fate(version: str):
     [
         ({"autoApply": True}, "spec.autoApply"),
         ({"image": "profiler:1.0.0"}, "spec.image"),
+        ({"runtimeVersionOverride": "1.0.0"}, "spec.runtimeVersionOverride"),
         ({"searchStrategy": "thorough"}, "spec.searchStrategy"),
         ({"features": {"planner": {"mode": "disagg"}}}, "spec.features.planner"),
         ({"features": {"kvRouter": {"enabled": True}}}, "spec.features.kvRouter.enabled"),
@@ -142,7 +138,6 @@ def test_what_changes_nothing_is_said(stated: dict[str, Any], said: str, tmp_pat
         {"autoApply": False},
         {"searchStrategy": "rapid"},
         {"features": {"mocker": {"enabled": False}, "planner": None}},
-        {"runtimeVersionOverride": "1.3.0"},
         {"sla": {"optimizationType": "throughput"}},
     ],
 )
@@ -161,7 +156,6 @@ def test_what_asks_for_what_is_done_is_not_said(stated: dict[str, Any], tmp_path
         ({"hardware": None}, ["system", "flag"]),
         ({"sla": {"optimizationType": "latency"}}, ["optimizationType", "latency"]),
         ({"features": {"mocker": {"enabled": True}}}, ["mocker", "engines"]),
-        ({"runtimeVersionOverride": "1.0.0"}, ["runtimeVersionOverride", "1.3.0"]),
         ({"workload": 7}, ["spec.workload", "7"]),
         ({"v1beta2": {"a": 1}}, ["v1beta2"]),
     ],
