@@ -131,12 +131,13 @@ def _role(
     if kv_cache not in engine.kv_cache_formats:
         raise InputError("kvcache_quant_mode", kv_cache, f"one of {sorted(engine.kv_cache_formats)}")
     length = _max_length(inputs, engine, rules)
+    step_tokens = _step_tokens(row, inputs, name, batch, length, engine, drafts)
     return Role(
         name=name,
         workers=int(row[f"{prefix}workers"] if prefix else 1) * replicas,
         layout=layout,
         max_running=Limit(batch, batch),
-        max_step_tokens=_step_tokens(row, inputs, name, batch, length, engine, drafts),
+        max_step_tokens=_covering(step_tokens, batch * engine.stages(layout), engine),
         max_length=length,
         memory_fraction=_memory_fraction(inputs, name, str(row[f"{prefix}version"]), str(row["model"]), row, prefix),
         kv_cache_format=kv_cache,
@@ -204,6 +205,13 @@ def _step_tokens(
         needed, why = max(needed, length), "room for a prompt that no prefill worker has computed"
     deployed = rounded_up(needed, engine.token_multiple)
     return Limit(simulated, deployed, "" if simulated == deployed else f"{why}; {kept} are as predicted")
+
+
+def _covering(limit: Limit, requests: int, engine: Engine) -> Limit:
+    """The limit on tokens of a step, which is at least that on the requests of all pipeline stages."""
+    if limit.deployed >= requests:
+        return limit
+    return Limit(limit.simulated, rounded_up(requests, engine.token_multiple), "as many as requests in all stages")
 
 
 def _memory_fraction(

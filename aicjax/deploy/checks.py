@@ -154,7 +154,7 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
     multiple = engine.token_multiple
     for role in deployment.roles:
         drafts = deployment.drafts.tokens if deployment.drafts and engine.token_limit_counts_drafts else 0
-        drafted = 1 + drafts * (role.name == "decode")
+        least = role.max_running.deployed * max(engine.stages(role.layout), 1 + drafts * (role.name == "decode"))
         for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
             if tokens % multiple:
                 yield f"{role.name}: {what} {tokens} is no multiple of {multiple}"
@@ -165,7 +165,7 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
         for limit in (role.max_running, role.max_step_tokens):
             if limit.deployed != limit.simulated and not limit.reason:
                 yield f"{role.name}: {limit.deployed} is deployed, {limit.simulated} was simulated, without a reason"
-        if role.max_step_tokens.deployed < role.max_running.deployed * drafted:
+        if role.max_step_tokens.deployed < least:
             yield f"{role.name}: fewer tokens in a step than running requests"
         if role.max_length < deployment.workload.isl + deployment.workload.osl:
             yield f"{role.name}: the longest sequence is shorter than a request"

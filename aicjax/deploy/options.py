@@ -106,7 +106,8 @@ def canonical(deployment: Deployment, role: Role, engine: Engine, member: Member
         "no_overlap": role.name == "prefill",
     }
     if role.name != "prefill" or engine.prefill_states_running_limit:
-        values["max_running"] = _stated(role.max_running.deployed, engine.running_limit_of, layout.dp)
+        running = role.max_running.deployed * engine.stages(layout)
+        values["max_running"] = _stated(running, engine.running_limit_of, layout.dp)
     if layout.dp > 1:
         values["data_parallel"] = layout.dp
     if layout.moe_tp * layout.moe_ep > 1:

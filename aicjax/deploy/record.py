@@ -67,7 +67,7 @@ class Role:
         name: `agg`, `prefill` or `decode`.
         workers: Workers of this kind in the whole deployment.
         layout: Parallel sizes of one.
-        max_running: Requests that a rank runs at once.
+        max_running: Requests that a rank runs at once, in each of its pipeline stages.
         max_step_tokens: Tokens of one step of a rank.
         max_length: Longest sequence [tokens].
         memory_fraction: The engine's memory fraction, as simulated.

@@ -51,6 +51,7 @@ class Engine:
         image: Container image, tag pinned.
         tensor_covers_attention_dp: Whether the tensor parallel size counts the ranks of data parallel attention.
         running_limit_of, token_limit_of: Whether a limit is stated for a `rank` or for the `worker`.
+        running_limit_counts_stages: Whether a limit on requests counts those in all pipeline stages, else those of one.
         token_multiple: What token limits are rounded up to.
         prefill_states_running_limit: Whether a prefill worker states how many requests it runs.
         decode_takes_prompts: Whether a decode worker must take a whole prompt in a step.
@@ -76,6 +77,7 @@ class Engine:
     tensor_covers_attention_dp: bool
     running_limit_of: str
     token_limit_of: str
+    running_limit_counts_stages: bool
     token_multiple: int
     prefill_states_running_limit: bool
     decode_takes_prompts: bool
@@ -92,6 +94,10 @@ class Engine:
     token_limit_counts_drafts: bool = False
     graphs_count_drafts: bool = False
     mpi_launcher: str = ""
+
+    def stages(self, layout: Layout) -> int:
+        """Pipeline stages whose requests a limit on them counts together."""
+        return layout.pp if self.running_limit_counts_stages else 1
 
     def rank_gpus(self, layout: Layout) -> int:
         """GPUs that hold one copy of the weights of the attention part: ranks that share no GPU are counted once."""

@@ -113,6 +113,24 @@ def test_pipeline_over_nodes_states_both_sizes():
     assert problems(files) == []
 
 
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [("vllm", "--max-num-seqs 42"), ("sglang", "--max-running-requests 42"), ("trtllm", "max_batch_size: 21")],
+)
+def test_requests_of_all_pipeline_stages_may_run(engine: str, told: str):
+    deployment = _deployment(engine, 8, pp=2)
+    files = render(deployment, "bare-metal")
+    assert any(told in text for text in files.values())
+    assert problems(files) == []
+
+
+def test_step_takes_as_many_tokens_as_requests_of_all_stages():
+    row = {**wide_row("vllm", 8, pp=4), "bs": 512, "num_tokens": 600}
+    limit = build(row, INPUTS).roles[0].max_step_tokens
+    assert (limit.simulated, limit.deployed) == (600, 2048)
+    assert "all stages" in limit.reason
+
+
 def _pods(text: str) -> list[dict[str, Any]]:
     """Specs of the pods of both versions of a graph, containers in their place."""
     graph = list(yaml.safe_load_all(text))[-1]["spec"]
