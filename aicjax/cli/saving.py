@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 _STARTED_BY_HAND = "bare-metal"  # AIConfigurator writes start scripts whatever the target is
 
 
-def save_search(result: "SearchResult", output: "Output") -> None:
-    """Writes the files of a search; deployment files for experiments that meet the limits."""
+def save_search(result: "SearchResult", output: "Output") -> Path:
+    """Writes the files of a search, deployment files for experiments that meet the limits; returns their folder."""
     from aicjax.report.save import save
 
     folder = save(result, _directory(result, output))
     print(f"saved in {folder}", file=sys.stderr)
     _complete(result, output, folder)
+    return folder
 
 
 def save_file(result: "ExperimentsResult", output: "Output") -> None:
