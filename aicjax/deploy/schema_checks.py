@@ -5,7 +5,7 @@ import difflib
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -213,7 +213,7 @@ def _workload(document: Mapping[str, Any]) -> Iterator[str]:
     for name, value in spec["selector"].get("matchLabels", {}).items():
         if labels.get(name) != value:
             yield f"spec.selector.matchLabels: {name}={value} is no label of the template"
-    yield from _pod("spec.template.spec", spec["template"]["spec"])
+    yield from _pod("spec.template.spec", spec["template"]["spec"], _claimed(spec))
 
 
 def _job(document: Mapping[str, Any]) -> Iterator[str]:
@@ -224,12 +224,18 @@ def _job(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _group(document: Mapping[str, Any]) -> Iterator[str]:
+    group = document["spec"]["leaderWorkerTemplate"]
     for role in ("leaderTemplate", "workerTemplate"):
-        if template := document["spec"]["leaderWorkerTemplate"].get(role):
-            yield from _pod(f"spec.leaderWorkerTemplate.{role}.spec", template["spec"])
+        if template := group.get(role):
+            yield from _pod(f"spec.leaderWorkerTemplate.{role}.spec", template["spec"], _claimed(group))
 
 
-def _pod(place: str, pod: Mapping[str, Any]) -> Iterator[str]:
+def _claimed(spec: Mapping[str, Any]) -> list[str]:
+    """Volumes that every pod of a set gets a claim of its own for."""
+    return [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
+
+
+def _pod(place: str, pod: Mapping[str, Any], volumes: Sequence[str] = ()) -> Iterator[str]:
     """Names in a pod that are used once and that exist where others refer to them."""
     containers = [*pod.get("initContainers", ()), *pod["containers"]]
     known = {what: [entry["name"] for entry in pod.get(what, ())] for what in ("volumes", "resourceClaims")}
@@ -237,7 +243,7 @@ def _pod(place: str, pod: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"{place}.{what}: two are named {name!r}" for name, count in Counter(names).items() if count > 1)
     for container in containers:
         for mount in container.get("volumeMounts", ()):
-            if mount["name"] not in known["volumes"]:
+            if mount["name"] not in (*known["volumes"], *volumes):
                 yield f"{place}: container {container['name']!r} mounts {mount['name']!r}, which is no volume"
         for claim in container.get("resources", {}).get("claims", ()):
             if claim["name"] not in known["resourceClaims"]:
