@@ -19,7 +19,7 @@ from aicjax.deploy.record import Deployment, Site, Use
 from aicjax.deploy.render import render
 from aicjax.deploy.settings import load_clusters, load_engine, load_server
 from aicjax.deploy.write import write
-from tests.deploy.rows import INPUTS, result_row
+from tests.deploy.rows import INPUTS, result_row, wide_row
 
 CLUSTER_TARGETS = ("kubernetes", "llm-d-helm", "llm-d-kustomize")
 KUBERNETES, VALUES, OVERLAY = "kubernetes.yaml", "llm-d-values.yaml", "kustomization.yaml"
@@ -120,6 +120,37 @@ def test_mistake_in_a_file_is_found_and_nothing_is_written(
     with pytest.raises(FailedCheck):
         write(files, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "problem"),
+    [
+        ("size: 4", "size: 2", "groups of 2 pods, not 4"),
+        ("$(LWS_WORKER_INDEX)", "1", "do not tell which they are"),
+        ("$(LWS_LEADER_ADDRESS):29500", "$(LWS_LEADER_ADDRESS):29501", "do not tell which they are"),
+        ('gpu: "8"', 'gpu: "4"', "16 GPUs, not 32"),
+        ("LeaderWorkerSet", "LeaderWorkers", "no schema for LeaderWorkers"),
+        ("restartPolicy: ", "restart: ", "unknown field 'restart'"),
+    ],
+)
+def test_mistake_in_a_group_of_pods_is_found(right: str, wrong: str, problem: str):
+    row = wide_row("sglang", 32, disaggregated=True)
+    files = render(build(row, {**INPUTS, "total_gpus": 64}), "kubernetes")
+    assert problems(files) == []
+    assert right in files[KUBERNETES]
+    assert problem in _found({**files, KUBERNETES: files[KUBERNETES].replace(right, wrong)})
+
+
+def test_service_of_groups_finds_only_the_pods_that_answer():
+    row = wide_row("vllm", 16)
+    objects = list(yaml.safe_load_all(render(build(row, INPUTS), "kubernetes")[KUBERNETES]))
+    service, groups = objects
+    assert service["metadata"]["name"] != groups["metadata"]["name"]  # a group set brings a service of its own name
+    assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+    first, others = (groups["spec"]["leaderWorkerTemplate"][name] for name in ("leaderTemplate", "workerTemplate"))
+    assert "--headless" not in first["spec"]["containers"][0]["args"]
+    assert "--headless" in others["spec"]["containers"][0]["args"]
+    assert "readinessProbe" not in others["spec"]["containers"][0]
 
 
 def _break(monkeypatch: pytest.MonkeyPatch, template: str, right: str, wrong: str) -> None:

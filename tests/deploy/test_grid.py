@@ -24,6 +24,7 @@ class Refusal(NamedTuple):
 
     target: str
     engine: str | None
+    experts: bool | None
     disaggregated: bool | None
     wide: bool | None
     reason: str
@@ -31,13 +32,14 @@ class Refusal(NamedTuple):
 
 # A cell that is refused and not in this table fails the test, and so does an entry that refuses nothing.
 REFUSALS = (
-    Refusal("llm-d-helm", "trtllm", None, None, "llm-d has no other engine"),
-    Refusal("llm-d-kustomize", "trtllm", None, None, "llm-d has no other engine"),
-    Refusal("llm-d-helm", None, None, True, "those of a node, for llm-d-helm"),
-    Refusal("llm-d-kustomize", None, None, True, "those of a node, for llm-d-kustomize"),
-    Refusal("kubernetes", "vllm", True, None, "has no router"),
-    Refusal("kubernetes", None, None, True, "those of a node, for kubernetes"),
-    Refusal("bare-metal", "trtllm", None, True, "start its MPI world"),
+    Refusal("llm-d-helm", "trtllm", None, None, None, "llm-d has no other engine"),
+    Refusal("llm-d-kustomize", "trtllm", None, None, None, "llm-d has no other engine"),
+    Refusal("llm-d-helm", None, None, None, True, "those of a node, for llm-d-helm"),
+    Refusal("llm-d-kustomize", None, None, None, True, "those of a node, for llm-d-kustomize"),
+    Refusal("kubernetes", "vllm", None, True, None, "has no router"),
+    Refusal("kubernetes", "vllm", True, None, True, "data parallel ranks over several nodes"),
+    Refusal("kubernetes", "trtllm", None, None, True, "start its MPI world"),
+    Refusal("bare-metal", "trtllm", None, None, True, "start its MPI world"),
 )
 
 
@@ -57,12 +59,12 @@ def _built(engine: str, experts: bool, disaggregated: bool, nodes: int, wide: bo
     return build(row, {**INPUTS, "total_gpus": gpus}, rules=rules)
 
 
-def _refusals(target: str, engine: str, disaggregated: bool, wide: bool) -> list[Refusal]:
-    cell = (target, engine, disaggregated, wide)
+def _refusals(target: str, engine: str, experts: bool, disaggregated: bool, wide: bool) -> list[Refusal]:
+    cell = (target, engine, experts, disaggregated, wide)
     return [
         entry
         for entry in REFUSALS
-        if all(stated is None or stated == value for stated, value in zip(entry[:4], cell, strict=True))
+        if all(stated is None or stated == value for stated, value in zip(entry[:5], cell, strict=True))
     ]
 
 
@@ -79,7 +81,7 @@ def test_files_of_the_grid_pass_every_check_and_are_the_same_twice(
         deployment = _built(engine, experts, disaggregated, nodes, wide, rules)
         assert from_dict(as_dict(deployment)) == deployment
         assert deployment.gpus == nodes * NODE_GPUS * (2 if wide and disaggregated else 1)
-        if expected := _refusals(target, engine, disaggregated, wide):
+        if expected := _refusals(target, engine, experts, disaggregated, wide):
             with pytest.raises(InputError) as refused:
                 render(deployment, target)
             assert any(entry.reason in str(refused.value) for entry in expected)
@@ -92,7 +94,7 @@ def test_files_of_the_grid_pass_every_check_and_are_the_same_twice(
 @pytest.mark.parametrize("entry", REFUSALS)
 def test_refusals_of_the_table_are_of_this_target_alone(entry: Refusal):
     """An entry that another one makes idle, or whose target takes the cell, would hide a change."""
-    cells = itertools.product(ENGINES, (False, True), (False, True))
+    cells = itertools.product(ENGINES, (False, True), (False, True), (False, True))
     alone = [cell for cell in cells if _refusals(entry.target, *cell) == [entry]]
     assert entry.target in TARGETS
     assert alone

@@ -9,11 +9,11 @@ from typing import Any
 from aicjax._results import InputError
 from aicjax.deploy.bench import JOB_FILE, bench_job
 from aicjax.deploy.options import ENGINE_FILE
-from aicjax.deploy.placement import require_one_node
+from aicjax.deploy.placement import nodes_of, require_one_node
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import Deployment
 from aicjax.deploy.settings import Engine, Runtime, load_clusters, load_runtime, load_server
-from aicjax.deploy.targets.pods import ENGINE_FOLDER, POD_ADDRESS, Pod, gpus_in, pod_of, port_problems, started_in
+from aicjax.deploy.targets.pods import ENGINE_FOLDER, POD_ADDRESS, Pod, gpus_in, pods_of, port_problems, started_in
 from aicjax.deploy.targets.target import Target
 from aicjax.deploy.templates import documents, fill, yaml_text
 
@@ -25,22 +25,29 @@ _ROUTER = "router"
 
 @dataclass(frozen=True)
 class PodSet:
-    """Pods of one kind.
+    """Workers of one kind.
 
     Attributes:
-        kind: `Deployment`, or `StatefulSet` where the router must find each by a name of its own.
-        name, service: Names of the set, and of the service in front of it.
-        pod: One of them.
+        kind: `Deployment`; `StatefulSet` where the router must find each by a name of its own; `LeaderWorkerSet` for
+            workers over several nodes, each a group of pods.
+        name: Of the set; a service of that name finds the pods of the last two.
+        pods: The pod of a worker, or the first of a group and the others.
+        nodes: Nodes of a worker.
     """
 
     kind: str
     name: str
-    service: str
-    pod: Pod
+    pods: tuple[Pod, ...]
+    nodes: int
+
+    @property
+    def pod(self) -> Pod:
+        """The pod that answers."""
+        return self.pods[0]
 
     def hosts(self) -> list[str]:
-        """Names of the pods of a StatefulSet."""
-        return [f"{self.name}-{number}.{self.service}" for number in range(self.pod.role.workers)]
+        """Names of the pods that answer, of a StatefulSet or a LeaderWorkerSet."""
+        return [f"{self.name}-{number}.{self.name}" for number in range(self.pod.role.workers)]
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,9 @@ class Router:
 
 
 def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[str, str]:
-    require_one_node(deployment, engine, "kubernetes", "bare-metal, slurm or dynamo")
+    _require_whole_ranks(deployment, engine)
     clusters, port = load_clusters(), runtime.ports["frontend"]
-    sets = [_set(deployment, pod_of(deployment, role, engine, port)) for role in deployment.roles]
+    sets = _sets(deployment, engine, runtime)
     router = _router(deployment, engine, sets, port) if deployment.disaggregated else None
     engine_files = {
         ENGINE_FILE.format(role=part.pod.role.name): yaml_text(part.pod.command.engine_file)
@@ -95,11 +102,25 @@ def _url(deployment: Deployment, port: int) -> str:
     return f"http://{deployment.name}:{port}"
 
 
-def _set(deployment: Deployment, pod: Pod) -> PodSet:
-    if not deployment.disaggregated:
-        return PodSet("Deployment", deployment.name, deployment.name, pod)
-    name = f"{deployment.name}-{pod.role.name}"
-    return PodSet("StatefulSet", name, name, pod)
+def _require_whole_ranks(deployment: Deployment, engine: Engine) -> None:
+    """Refuses workers over several nodes whose pods would need numbers that Kubernetes does not fill in."""
+    for role in deployment.roles:
+        if nodes_of(deployment, role, engine) > 1 and engine.rank_gpus(role.layout) < role.layout.gpus:
+            others = "bare-metal, slurm or dynamo for data parallel ranks over several nodes"
+            raise InputError("deployment_target", "kubernetes", others)
+    if engine.mpi_launcher:
+        require_one_node(deployment, engine, "kubernetes", "slurm or dynamo, which start its MPI world")
+
+
+def _sets(deployment: Deployment, engine: Engine, runtime: Runtime) -> list[PodSet]:
+    port, meeting_port = runtime.ports["frontend"], runtime.ports["rendezvous"]
+    sets = []
+    for role in deployment.roles:
+        nodes = nodes_of(deployment, role, engine)
+        pods = pods_of(deployment, role, engine, port, nodes, meeting_port)
+        alone = "StatefulSet" if deployment.disaggregated else "Deployment"
+        sets.append(PodSet("LeaderWorkerSet" if nodes > 1 else alone, f"{deployment.name}-{role.name}", pods, nodes))
+    return sets
 
 
 def _router(deployment: Deployment, engine: Engine, sets: list[PodSet], port: int) -> Router:
@@ -129,15 +150,22 @@ def _read(files: Mapping[str, str]) -> list[Started]:
     engine_files = next((document["data"] for document in objects if document["kind"] == "ConfigMap"), {})
     started = []
     for document in objects:
-        component = document["metadata"].get("name")
-        if document["kind"] not in ("Deployment", "StatefulSet"):
-            continue
-        role = document["spec"]["selector"]["matchLabels"][_COMPONENT]
-        if role != _ROUTER:
-            container = document["spec"]["template"]["spec"]["containers"][0]
-            where, count = f"{MANIFEST_FILE}, {component}", document["spec"]["replicas"]
-            started.append(started_in(where, role, count, container, engine_files, gpus_in(container)))
+        where, replicas = f"{MANIFEST_FILE}, {document['metadata']['name']}", document.get("spec", {}).get("replicas")
+        for template, pods in _templates(document):
+            role, container = template["metadata"]["labels"][_COMPONENT], template["spec"]["containers"][0]
+            if role != _ROUTER:
+                count = replicas * pods
+                started.append(started_in(where, role, count, container, engine_files, gpus_in(container)))
     return started
+
+
+def _templates(document: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
+    """Templates of the pods of an object, with how many pods each replica has of them."""
+    spec = document.get("spec", {})
+    if "leaderWorkerTemplate" in spec:
+        group = spec["leaderWorkerTemplate"]
+        return [(group["leaderTemplate"], 1), (group["workerTemplate"], group["size"] - 1)]
+    return [(spec["template"], 1)] if "template" in spec else []
 
 
 def _problems(deployment: Deployment, files: Mapping[str, str], started: list[Started]) -> Iterator[str]:
@@ -149,9 +177,10 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
     longest = load_clusters().longest_set_name
     for document in objects:
         kind, name = document["kind"], document["metadata"]["name"]
-        if kind == "StatefulSet" and len(name) > longest:
-            yield f"{MANIFEST_FILE}: {name} is longer than the {longest} characters of a StatefulSet"
+        if kind in ("StatefulSet", "LeaderWorkerSet") and len(name) > longest:
+            yield f"{MANIFEST_FILE}: {name} is longer than the {longest} characters of a {kind}"
         yield from (f"{MANIFEST_FILE}, {name}: {problem}" for problem in _of_ports(document, port))
+    yield from _of_groups(deployment, engine, objects)
     if deployment.disaggregated:
         yield from _of_router(deployment, engine, objects, port)
 
@@ -159,17 +188,30 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
 def _of_ports(document: Mapping[str, Any], port: int) -> Iterator[str]:
     spec = document.get("spec", {})
     found = [entry[what] for entry in spec.get("ports", ()) for what in ("port", "targetPort")]
-    for container in spec.get("template", {}).get("spec", {}).get("containers", ()):
+    for container in (template["spec"]["containers"][0] for template, _ in _templates(document)):
         found += [entry["containerPort"] for entry in container["ports"]]
         probes = (container[name] for name in container if name.endswith("Probe"))
         found += [probe["httpGet"]["port"] for probe in probes]
     yield from (f"port {stated}, not {port}" for stated in found if stated != port)
 
 
+def _of_groups(deployment: Deployment, engine: Engine, objects: list[Any]) -> Iterator[str]:
+    """A group must have a pod for every node, and every pod must tell which it is."""
+    groups = {entry.name: entry for entry in _sets(deployment, engine, load_runtime()) if entry.nodes > 1}
+    for document in objects:
+        name, wanted = document["metadata"]["name"], groups.get(document["metadata"]["name"])
+        if document["kind"] == "LeaderWorkerSet" and wanted is not None:
+            group = document["spec"]["leaderWorkerTemplate"]
+            if group["size"] != wanted.nodes:
+                yield f"{MANIFEST_FILE}, {name}: groups of {group['size']} pods, not {wanted.nodes}"
+            arguments = group["workerTemplate"]["spec"]["containers"][0]["args"]
+            if arguments != list(wanted.pods[1].command.arguments):
+                yield f"{MANIFEST_FILE}, {name}: the pods of a group do not tell which they are"
+
+
 def _of_router(deployment: Deployment, engine: Engine, objects: list[Any], port: int) -> Iterator[str]:
     """The router must ask every worker, by its role, and no other."""
-    sets = [_set(deployment, pod_of(deployment, role, engine, port)) for role in deployment.roles]
-    wanted = _router(deployment, engine, sets, port)
+    wanted = _router(deployment, engine, _sets(deployment, engine, load_runtime()), port)
     named = {(document["kind"], document["metadata"]["name"]): document for document in objects}
     router = named.get(("Deployment", wanted.name))
     if router is None:

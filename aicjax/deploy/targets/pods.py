@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that run an engine's own server: what their container is told, and what manifests say of it."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aicjax.deploy.options import ENGINE_FILE, Command, Ports, command
+from aicjax.deploy.options import ENGINE_FILE, Command, Member, Ports, command
 from aicjax.deploy.read_back import Started, options_of
 from aicjax.deploy.record import Deployment, Role
 from aicjax.deploy.settings import Engine
 
 ENGINE_FOLDER = "/etc/aicjax"
 POD_ADDRESS = "status.podIP"
+LEADER, INDEX = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"  # set in the pods of a LeaderWorkerSet
 _GPU = "nvidia.com/gpu"
 
 
@@ -24,6 +26,7 @@ class Pod:
         command: What it runs.
         image: Container image.
         port: Where it answers.
+        answers: Whether it does; of the pods of a worker over several nodes only the first.
         environment: Variables and their values; `POD_ADDRESS` stands for the address of the pod.
         gpus: GPUs of one.
     """
@@ -32,6 +35,7 @@ class Pod:
     command: Command
     image: str
     port: int
+    answers: bool
     environment: Mapping[str, str]
     gpus: int
 
@@ -41,23 +45,48 @@ class Pod:
         return self.command.module.split()
 
 
-def pod_of(deployment: Deployment, role: Role, engine: Engine, port: int) -> Pod:
-    """The pod of a worker on one node.
+def pods_of(
+    deployment: Deployment, role: Role, engine: Engine, port: int, nodes: int, meeting_port: int
+) -> tuple[Pod, ...]:
+    """The pod of a worker; over several nodes the first pod and the others, which are all alike.
 
     Args:
         deployment, role: Which worker.
         engine: Its server.
         port: Where it answers.
+        nodes: Nodes of the worker.
+        meeting_port: Where its pods meet.
+    """
+    if nodes == 1:
+        return (pod_of(deployment, role, engine, port),)
+    members = (Member(nodes, node, LEADER, meeting_port) for node in (0, 1))
+    first, second = (pod_of(deployment, role, engine, port, member) for member in members)
+    words = list(second.command.arguments)
+    words[words.index(engine.arguments["node"]) + 1] = INDEX
+    others = dataclasses.replace(second.command, arguments=tuple(words))
+    return first, dataclasses.replace(second, command=others, answers=False)
+
+
+def pod_of(deployment: Deployment, role: Role, engine: Engine, port: int, member: Member | None = None) -> Pod:
+    """The pod of a worker on one node, or of its part of a worker over several.
+
+    Args:
+        deployment, role: Which worker.
+        engine: Its server.
+        port: Where it answers.
+        member: Which part.
     """
     ports = Ports(system=port, engine=port, transfer=engine.server.transfer_port)
-    started = command(deployment, role, engine, ports, f"{ENGINE_FOLDER}/{ENGINE_FILE.format(role=role.name)}")
+    file = f"{ENGINE_FOLDER}/{ENGINE_FILE.format(role=role.name)}"
+    started = command(deployment, role, engine, ports, file, member)
     environment: dict[str, str] = {}
     if deployment.disaggregated:
         environment = _transfer_environment(engine)
         if len({role.layout.tp for role in deployment.roles}) > 1:
             environment |= engine.server.unequal_widths
     image = deployment.site.image or engine.image
-    return Pod(role, started, image, port, environment, role.layout.gpus)
+    gpus = role.layout.gpus // (member.nodes if member else 1)
+    return Pod(role, started, image, port, True, environment, gpus)
 
 
 def _transfer_environment(engine: Engine) -> dict[str, str]:
@@ -82,7 +111,7 @@ def started_in(
         where=where,
         count=count,
         gpus=tuple(range(gpus)),
-        options=options_of(container["args"], files),
+        options=options_of(["1" if word == INDEX else word for word in container["args"]], files),
         environment=environment,
         module=" ".join(container["command"]),
         image=container["image"],
