@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`aicjax generate`: deployment files of a stated layout, or of the smallest that fits, with what it should reach."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +13,13 @@ from aicjax._results import InputError, NoFeasible
 from aicjax.cli import layout_options as layout
 from aicjax.cli import options, site_options
 from aicjax.cli import search_options as groups
-from aicjax.cli.deploy import check_target
+from aicjax.cli.deploy import check_target, targets_in
 from aicjax.cli.flags import flag, takes
 from aicjax.cli.saving import check_layout
 
 if TYPE_CHECKING:
-    from aicjax.explore import SearchRequest
+    from aicjax.deploy.record import Deployment
+    from aicjax.explore import EstimateResult, SearchRequest
 
 _NEEDED = ("model_path", "system", "total_gpus", "target")
 _LAYOUT = tuple(name for group in (layout.Worker, layout.Prefill, layout.Decode) for name in group.__annotations__)
@@ -96,31 +98,46 @@ def command(ctx: Context) -> None:
     request = SearchRequest(**given)
 
     from aicjax.deploy.build import build
-    from aicjax.deploy.record import Site, as_dict
+    from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
     from aicjax.deploy.write import write
     from aicjax.explore import estimate
     from aicjax.explore.smallest import completed_point
-    from aicjax.report import point as report
-    from aicjax.report import reference_layout
+    from aicjax.report import ranges, reference_layout
 
     sizes = completed_point(request, stated, mode)
     point = estimate(mode=mode, **sizes, **{name: value for name, value in given.items() if name not in _OF_SEARCH})
     if point.warnings:
         raise NoFeasible(f"{'; '.join(point.warnings)}.")
-    deployment = build(
-        point.row, request.model_dump() | {"constants": request.constants_name}, site=Site(**site), **how
-    )
-    folder = save_dir / deployment.name / target
-    write(render(deployment, target), folder)
+    known = ranges.of_point(point.request, point.row, point.steps)
+    row = {**point.row, "ranges": None if known is None else dataclasses.asdict(known)}
+    inputs = request.model_dump() | {"constants": request.constants_name}
+    deployment = build(row, inputs, site=Site(**site), **how)
+    folder = save_dir / deployment.name
+    for each, files in {each: render(deployment, each) for each in targets_in(target)}.items():
+        write(files, folder / each)
     if save_layout == "reference":
-        reference_layout.add_names(folder.parent)
+        reference_layout.add_names(folder)
     missed = _missed(request, point.row)
     if as_json:
-        facts = {"deployment": as_dict(deployment), "missed": missed, "folder": str(folder)}
-        print(json.dumps(report.as_dict(point) | facts, indent=2, allow_nan=False))
-        return
-    report.print_point(point, sections=("summary", "memory"), as_json=False, plain=plain)
+        print(json.dumps(_facts(point, deployment, missed, folder), indent=2, allow_nan=False))
+    else:
+        _print(point, deployment, missed, plain=plain, stated=bool(stated))
+        print(folder)
+
+
+def _facts(point: "EstimateResult", deployment: "Deployment", missed: list[str], folder: Path) -> dict[str, Any]:
+    from aicjax.deploy.record import as_dict
+    from aicjax.report import point as report
+
+    return report.as_dict(point) | {"deployment": as_dict(deployment), "missed": missed, "folder": str(folder)}
+
+
+def _print(point: "EstimateResult", deployment: "Deployment", missed: list[str], *, plain: bool, stated: bool) -> None:
+    """The estimate, and what all replicas together should reach."""
+    from aicjax.report.point import print_point
+
+    print_point(point, sections=("summary", "memory"), as_json=False, plain=plain)
     prediction = deployment.prediction
     replica = counted(deployment.gpus // deployment.replicas, "GPU")
     print("layout: as stated" if stated else "layout: the smallest that fits memory, not the best: that is a search")
@@ -129,7 +146,6 @@ def command(ctx: Context) -> None:
         f"{prediction.requests_per_s:.2f} requests/s, {prediction.concurrency} in flight"
     )
     print("; ".join(missed) or "meets the limits")
-    print(folder)
 
 
 def _count(name: str, value: str) -> int:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aicjax.cli.output import Output
     from aicjax.explore import ExperimentsResult, SearchResult
 
-_STARTED_BY_HAND = "bare-metal"  # AIConfigurator writes start scripts whatever the target is
-
 
 def save_search(result: "SearchResult", output: "Output") -> Path:
     """Writes the files of a search, deployment files for experiments that meet the limits; returns their folder."""
@@ -66,8 +64,7 @@ def _complete(result: "SearchResult", output: "Output", folder: Path) -> None:
     tables = {name: ranges.rows_with_ranges(task, result.request) for name, task in met.items()}
     reference = output.save_layout == "reference"
     if output.target is not None and tables:
-        named = targets_in(output.target)
-        for target in dict.fromkeys([*named, _STARTED_BY_HAND] if reference else named):
+        for target in targets_in(output.target):
             try:
                 write_rows(tables, result.inputs, target, folder, **output.site)
             except AicjaxError:  # named with its row; AIConfigurator keeps the tables of such a run too

@@ -95,11 +95,13 @@ def test_every_key_of_an_experiment_is_known():
         ("cli default --forward-model op_level --systems-paths default", "search --compat reference"),
         (
             "cli recommend --save-dir d --deployment-target llm-d-helm",
-            "recommend --compat reference --save-dir d --deployment-target llm-d-helm --save-layout reference",
+            "recommend --compat reference --save-dir d --deployment-target llm-d-helm,bare-metal "
+            "--save-layout reference",
         ),
         (
             "cli generate --model m --deployment-target llm-d-kustomize",
-            "generate --compat reference --save-layout reference --target dynamo --model m --target llm-d-kustomize",
+            "generate --compat reference --save-layout reference --target dynamo,bare-metal --model m "
+            "--target llm-d-kustomize,bare-metal",
         ),
         ("aiconfigurator version", "--version"),
     ],

@@ -72,7 +72,8 @@ def test_files_hold_the_estimate_of_the_layout(tmp_path: Path, capsys: pytest.Ca
     answer = generated("--target bare-metal --tp 2 --batch-size 16 --name mine", tmp_path, capsys)
     (folder,) = check_directory(tmp_path)
     assert check_directory(tmp_path) == {folder: []}
-    assert answer["folder"] == folder == str(tmp_path / "mine" / "bare-metal")
+    assert folder == str(tmp_path / "mine" / "bare-metal")
+    assert answer["folder"] == str(tmp_path / "mine")
     stated: dict[str, Any] = {"tp_size": 2, "batch_size": 16, "isl": 2000, "osl": 256}
     point = estimate(model_path=DENSE, system="h200_sxm", **stated).row
     prediction = answer["deployment"]["prediction"]
@@ -95,8 +96,8 @@ def test_limits_that_are_missed_are_said(tmp_path: Path, capsys: pytest.CaptureF
 def test_names_of_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     line = f"compat cli generate --model {DENSE} --system h200_sxm --total-gpus 2 --save-dir {tmp_path}"
     assert run(shlex.split(line)) == 0
-    folder = Path(capsys.readouterr().out.splitlines()[-1]).parent
-    assert {"k8s_deploy.yaml", "bench_run.sh"} <= {path.name for path in folder.iterdir()}
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    assert {"k8s_deploy.yaml", "bench_run.sh", "run_0.sh"} <= {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
