@@ -21,7 +21,7 @@
     if (!trace.columns) return trace;
     const columns = trace.columns.map((column) => column.labels ? column.at.map((at) => column.labels[at]) : column);
     const { columns: _, ...rest } = trace;
-    return { ...rest, customdata: trace.x.map((_, point) => columns.map((column) => column[point])) };
+    return { ...rest, customdata: trace.x.map((_, point) => columns.map((column) => column[point] ?? "–")) };
   }
   for (const figure of figures.values()) figure.data = figure.data.map(unpacked);
 
@@ -48,14 +48,18 @@
     if (plot.dataset.drawn) return;
     plot.dataset.drawn = "yes";
     plot.addEventListener("keydown", (event) => walk(plot, event));
-    plot.on("plotly_hover", (event) => { plot.dataset.hovered = event.points.length; });
   }
   const plots = [...document.querySelectorAll(".plot")];
   const shown = (plot) => plot.closest("details:not([open])") === null;
   const drawShown = () => Promise.all(plots.filter(shown).map(draw));
 
   // Arrow keys walk along the points of a chart; up and down change the series.
+  const LABEL_MS = 100; // plotly shows a label at most every 50 ms
   const place = new WeakMap();
+  function readAloud(plot) {
+    const lines = plot.querySelectorAll(".hoverlayer tspan.line, .hoverlayer text:not(:has(tspan))");
+    say([...lines].map((each) => each.textContent).join(", "));
+  }
   function walk(plot, event) {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (event.key === "Escape") { Plotly.Fx.unhover(plot); return; }
@@ -68,8 +72,7 @@
     now.point = (now.point + count) % count;
     place.set(plot, now);
     Plotly.Fx.hover(plot, [{ curveNumber: series[now.series], pointNumber: now.point }], trace.xaxis ? [`${trace.xaxis}${trace.yaxis ?? "y"}`] : "xy");
-    const label = plot.querySelector(".hoverlayer");
-    say([...label.querySelectorAll("tspan, text:not(:has(tspan))")].map((each) => each.textContent).join(", "));
+    setTimeout(readAloud, LABEL_MS, plot);
   }
 
   // Light and dark.

@@ -10,6 +10,7 @@ from aicjax.explore.columns import CLUSTER
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, SearchResult, TaskResult
 from aicjax.report import phrases, summary
+from aicjax.report.html.figures import short_layouts
 from aicjax.report.html.margin import SURE, Margin
 from aicjax.report.html.parts import Scale, Tile, Tone
 from aicjax.report.ranges import Quantiles, Ranges, cell
@@ -45,7 +46,8 @@ def head(result: SearchResult, margins: Sequence[Margin]) -> Head:
     row = summary.top_rows(task, result.request, interval=True)[0]
     explanation = None if task.explain is None else task.explain(0)
     title = f"{deployment(row)} on {counted(row.gpus, 'GPU')}"
-    tone: Tone = "good" if task.meets_target else "bad"
+    chance = row.ranges.limits_met if row.ranges is not None else None
+    tone: Tone = "bad" if not task.meets_target else "good" if chance is None or chance >= LIKELY else "fair"
     lead = [_lead(result, task, row)]
     reasons = [("Why this one", why(result, task, row, explanation))]
     if sure := _how_sure(row, explanation):
@@ -141,7 +143,7 @@ def why(result: SearchResult, task: TaskResult, row: Row, explanation: Explanati
     lines = []
     versus = summary.comparison(result).removeprefix(", ")
     if versus:
-        lines.append(f"{_mode(task)} serving yields {versus} tokens/s/GPU.")
+        lines.append(f"{_mode(task)} serving yields {versus} in tokens/s/GPU.")
     lines += [f"{_mode(each)} serving keeps no limits: {_reason(each)}" for each in others if not each.score]
     lines += [
         f"{each.name} misses the limits: {each.shortfall.detail}."
@@ -194,7 +196,7 @@ def sure_lines(known: Ranges | None) -> list[str]:
     rate = ends(known.tokens_per_s_per_gpu)
     lines = [f"8 of 10 servers lie within TTFT {ends(known.ttft_ms)} ms{tpot} and {rate} tokens/s/GPU."]
     if known.limits_met is not None:
-        lines.append(f"All limits are kept with {known.limits_met:.0%}: {_odds(known.limits_met)}.")
+        lines.append(f"The chance to keep all limits is {known.limits_met:.0%}: {_odds(known.limits_met)}.")
     return lines
 
 
@@ -229,10 +231,10 @@ def _safer(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> str:
 
 def _nothing(result: SearchResult) -> Head:
     """The head where no experiment has a row."""
-    reasons = [f"{name}: {str(error).removeprefix(f'{name}: ')}" for name, error in result.errors.items()]
-    nearest = [
-        task.shortfall.nearest for task in result.by_backend.values() if task.shortfall and task.shortfall.nearest
-    ]
+    failed = [(name, task) for name, task in result.by_backend.items() if task.error is not None]
+    reasons = [f"{name}: {_reason(task)}" for name, task in failed]
+    found = [(name, task.shortfall.nearest) for name, task in failed if task.shortfall is not None]
+    nearest = [f"{name}: {short_layouts(where)}." for name, where in found if where]
     ways = ["Loosen the binding limit, give more or other GPUs, or allow other engines (--backend auto)."]
     lead = [f"{phrases.model(result.request)}: nothing to deploy."]
     groups: list[tuple[str, Sequence[str]]] = [("Why", reasons)]

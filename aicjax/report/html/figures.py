@@ -11,6 +11,7 @@ from aicjax.explore.frame import Frame
 
 DIGITS = 3  # after the point, as result frames are rounded
 _SIZE = re.compile(r"([a-z]+)(\d+)")
+_LAYOUT = re.compile(r"\btp\d+(?:[a-z]+\d+)+")
 ROW_HEIGHT = 24  # of one bar [px]
 AXIS_HEIGHT = 84  # of an axis with its title, and a legend [px]
 
@@ -59,6 +60,11 @@ def layouts(frame: Frame, column: str) -> dict[str, list[Any]]:
     """A column of layouts in short: `tp4pp1dp1etp1ep1` as `tp4`."""
     found = labelled(frame[column])
     return {**found, "labels": [short_layout(label) for label in found["labels"]]}
+
+
+def short_layouts(text: str) -> str:
+    """A text with the layouts in it in short."""
+    return _LAYOUT.sub(lambda found: short_layout(found.group()), text)
 
 
 def short_layout(label: str) -> str:

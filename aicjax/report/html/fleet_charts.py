@@ -26,7 +26,14 @@ def charts(answer: Any) -> list[Chart]:
         return []
     kind, x_label, y_label, series = _PLOTS[type(answer)](answer)
     traces = [
-        _trace(kind, name, x, y, palette.series(position), (x_label, y_label))
+        _trace(
+            "points" if kind == "front" and not position else kind,
+            name,
+            x,
+            y,
+            palette.series(position),
+            (x_label, y_label),
+        )
         for position, (name, x, y) in enumerate(series)
         if len(x)
     ]
@@ -34,7 +41,7 @@ def charts(answer: Any) -> list[Chart]:
         return []
     bars_of_words = kind == "bars" and any(isinstance(each, str) for trace in traces for each in trace["x"])
     rows = [[Cell(name), _cell(each), _cell(value)] for name, x, y in series for each, value in zip(x, y, strict=True)]
-    title = f"{y_label} by {x_label}"
+    title = f"{y_label.split(',')[0]} by {x_label.split(',')[0]}"
     return [
         Chart(
             name=NAME,
@@ -44,6 +51,7 @@ def charts(answer: Any) -> list[Chart]:
             layout={
                 "xaxis": {"title": {"text": x_label}, **({"type": "category"} if bars_of_words else {})},
                 "yaxis": axis(y_label),
+                "legend": {"traceorder": "normal"},
                 "barmode": "stack" if len(series) > 1 else "group",
             },
             height=HEIGHT,
@@ -74,7 +82,13 @@ def _trace(kind: str, name: str, x: list[Any], y: list[Any], colour: str, labels
     if kind == "bars":
         return {**shared, "type": "bar", "marker": {"color": colour, "line": {"color": "--paper", "width": 1}}}
     line = {"color": colour, "width": 2.5}
-    return {**shared, "type": "scatter", "mode": "lines+markers", "line": line, "marker": {"color": colour, "size": 8}}
+    return {
+        **shared,
+        "type": "scatter",
+        "mode": "markers" if kind == "points" else "lines+markers",
+        "line": line,
+        "marker": {"color": colour, "size": 8},
+    }
 
 
 def _cell(value: Any) -> Cell:
@@ -101,7 +115,7 @@ def _pareto(answer: ParetoAnswer) -> _Plot:
     def series(name: str, kept: list[Any]) -> Series:
         return name, [row.fleet.cost.per_year for row in kept], [row.fleet.ttft_ms for row in kept]
 
-    return "lines", "USD a year", "TTFT at the percentile, ms", [series("thresholds", rows), series("front", front)]
+    return "front", "USD a year", "TTFT at the percentile, ms", [series("thresholds", rows), series("front", front)]
 
 
 def _whatif(answer: WhatIfAnswer) -> _Plot:

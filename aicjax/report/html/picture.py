@@ -43,12 +43,14 @@ def drawn(page: Page, chart: Chart | None) -> dict[str, Any]:
         "title": {
             "text": f"<b>{escaped(page.title)}</b><br><span style='font-size:14px'>{escaped(page.kicker)}</span>",
             "x": 0.02,
+            "y": 0.97,
+            "yanchor": "top",
             "font": {"size": 24, "color": "--text"},
         },
         "font": {"family": FONT, "size": 14, "color": "--text"},
         "paper_bgcolor": "--paper",
         "plot_bgcolor": "--paper",
-        "margin": {"l": 70, "r": 30, "t": 130, "b": 60},
+        "margin": {"l": 70, "r": 30, "t": 140, "b": 60},
         "legend": {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
     }
     for name in [key for key in of_chart if key.startswith(("xaxis", "yaxis"))]:

@@ -10,6 +10,7 @@ from aicjax.report import manifest, phrases, point, sensitivity
 from aicjax.report.html import inputs, memory, moves, steps
 from aicjax.report.html.answer import sure_lines, tile
 from aicjax.report.html.commands import folded, in_python
+from aicjax.report.html.figures import short_layouts
 from aicjax.report.html.parts import Command, Page
 from aicjax.report.html.search_page import stated
 
@@ -57,7 +58,7 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
         title=f"{phrases.model(request)}: {row['tokens/s/gpu']:,.1f} tokens/s/GPU"
         if row.get("tokens/s/gpu")
         else phrases.model(request),
-        kicker=f"One serving point, {request.mode}: {where}",
+        kicker=f"One serving point, {request.mode}: {short_layouts(where)}",
         lead=[f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens.", *open_load],
         tone="plain",
         tiles=tiles,

@@ -13,7 +13,7 @@ from aicjax.report.summary import BINDING
 
 
 def panel(shown: Sequence[Shown], errors: dict[str, str], chosen: str | None) -> Panel | None:
-    """The panel; None without rows and reasons.
+    """The panel; None without a row.
 
     Args:
         shown: The experiments.
@@ -22,7 +22,7 @@ def panel(shown: Sequence[Shown], errors: dict[str, str], chosen: str | None) ->
     """
     parts: list[Part] = [_table(each, won=each.name == chosen) for each in shown if each.rows]
     parts += [Text([f"{name} has no configuration: {reason}"]) for name, reason in errors.items()]
-    if not parts:
+    if not any(each.rows for each in shown):
         return None
     return Panel("picks", "The best of each experiment", parts, short="Best of each")
 
