@@ -129,6 +129,12 @@ def test_mistake_in_a_job_is_found(engine: str, right: str, wrong: str, problem:
     assert problem in "; ".join(problems(files))
 
 
+def test_model_of_a_folder_is_mounted():
+    row = {**wide_row("vllm", 8), "model": "/models/qwen"}
+    job = render(build(row, {**INPUTS, "total_gpus": 8}), "slurm")[JOB]
+    assert 'MOUNTS="${MOUNTS:-$PWD:$PWD,/models/qwen:/models/qwen${HF_HOME' in job
+
+
 def test_image_of_the_user_is_named_as_the_plugin_does():
     assert 'IMAGE="${IMAGE-registry:5000#team/engine:2.0}"' in _job("vllm", image="registry:5000/team/engine:2.0")[JOB]
     assert enroot("/images/engine.sqsh") == "/images/engine.sqsh"
