@@ -18,6 +18,7 @@ from aicjax.deploy.read_back import Started
 from aicjax.deploy.settings import Engine, load_engine, load_runtime
 from aicjax.deploy.templates import YAML_LOADER
 
+_FUNCTION = re.compile(r"(\w+)\(\)\s*{")
 _OPTION = re.compile(r"(?<=\s)--[a-z][a-z0-9-]*")
 _SHOWN = {
     "vllm": "vLLM",
@@ -78,10 +79,23 @@ def _commands(name: str, text: str) -> Iterator[tuple[str, list[str]]]:
         lines = [line for document in yaml.load_all(text, Loader=YAML_LOADER) for line in _containers(document)]
     else:
         lines = []
+    yield from _started(lines)
+
+
+def _started(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Programs in lines of a shell, also behind a function that hands its own arguments on to one."""
+    function, behind = "", dict[str, str]()
     for line in lines:
+        words = line.split(maxsplit=1) or [""]
+        if declared := _FUNCTION.match(line):
+            function = declared[1]
+        elif words[0] in behind:
+            yield behind[words[0]], _OPTION.findall(line)
         for program in _programs():
             if program in line and (start := _start_of(program).search(line)) is not None:
                 yield program, _OPTION.findall(line[start.end() :])
+                if '"$@"' in line:
+                    behind[function] = program
 
 
 @functools.cache
@@ -94,7 +108,7 @@ def _containers(node: Any) -> Iterator[str]:
     if isinstance(node, Mapping):
         words = [*(node.get("command") or ()), *(node.get("args") or ())]
         if words and all(isinstance(word, str) for word in words):
-            yield " ".join(words)
+            yield from " ".join(words).replace("\\\n", " ").splitlines()
         for value in node.values():
             yield from _containers(value)
     elif isinstance(node, list):
