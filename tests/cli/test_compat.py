@@ -145,6 +145,15 @@ def test_every_refusal_says_what_to_use():
                     fate.applied(name, ["something else"])
 
 
+def test_page_names_every_flag_that_does_not_go_on():
+    page = (Path(__file__).parents[2] / "docs" / "compat.md").read_text()
+    for command in compat.commands().values():
+        for name, fate in command.fates.items():
+            goes_on = not (fate.no_effect or fate.accepts or fate.instead or fate.values)
+            of_files = "writes no files" in fate.no_effect
+            assert goes_on or of_files or f"`{name}" in page, name
+
+
 def test_flags_that_change_nothing_are_named_once(capsys: pytest.CaptureFixture[str]):
     compat.translated("default --enable-wideep --log-level INFO --log-level DEBUG --deployment-target fpm".split())
     said = capsys.readouterr().err.splitlines()

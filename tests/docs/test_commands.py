@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from aicjax.cli import app
+from aicjax.cli import app, compat
 from tests.docs.pages import PAGES, ROOT, command_lines, name
 
 OTHER_FLAGS = {"--debug", "--help", "--no-deps"}  # of the program itself, and of pip
@@ -23,6 +23,7 @@ ENGINE_FLAGS = {
     for path in ROOT.glob("configs/deploy/engines/*.yaml")
     for flag in re.findall(r": (--[a-z0-9-]+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
 }
+COMPAT_FLAGS = {flag for command in compat.commands().values() for flag in command.fates}  # of AIConfigurator
 PART = re.compile(r"\.\.\.|\b(DIR|FILE|SOURCE|NAME|MANIFEST|TARGET)\b|[<\[|]")  # a line that leaves something out
 FOLDERS = "aicjax|configs|systems|perfdb|tests|examples|benchmarks|docs"
 UNFINISHED = re.compile(r"^aicjax: (Missing .*|.* requires an argument\.|No such command 'COMMAND'\.|)$")
@@ -51,7 +52,7 @@ PROGRAM = _program()
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_pages_name_flags_that_exist(page: Path):
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", page.read_text(encoding="utf-8")))
-    assert named <= _flags(PROGRAM) | OTHER_FLAGS | BENCHMARK_FLAGS | ENGINE_FLAGS
+    assert named <= _flags(PROGRAM) | OTHER_FLAGS | BENCHMARK_FLAGS | ENGINE_FLAGS | COMPAT_FLAGS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
