@@ -55,6 +55,33 @@ def test_order_selects_and_what_cannot_run_is_skipped():
     assert read.requests["a"].top_n == 2
 
 
+def test_names_in_the_order_that_are_not_defined_are_skipped():
+    read = read_experiments({"exps": ["a", "aa"], "a": AGG})
+    assert list(read.requests) == ["a"]
+    assert read.skipped == {"aa": "it is not defined, and must be one of a (did you mean a?)"}
+
+
+def test_a_file_that_is_one_experiment_is_called_after_the_file(tmp_path: Path):
+    path = tmp_path / "exp_config.yaml"
+    path.write_text(yaml.safe_dump(AGG))
+    assert list(read_experiments(path).requests) == ["exp_config"]
+
+
+def test_keys_of_the_other_serving_mode_may_be_empty():
+    """As a resolved experiment of AIConfigurator states them."""
+    roles = {f"{role}_{key}": "" for role in ("prefill", "decode") for key in ("model_path", "system_name")}
+    engines = {"prefill_backend_name": "trtllm", "decode_backend_name": "trtllm", "prefill_max_batch_size": 1}
+    assert request({**AGG, **roles, **engines}).serving_mode == "agg"
+    shared = {"model_path": "", "system_name": "", "backend_name": "trtllm", "enable_chunked_prefill": False}
+    assert request({**DISAGG, **shared, "afd_prefill_max_candidates": 256}).model_path == MODEL
+
+
+def test_shared_fields_are_of_experiments_that_do_not_state_them():
+    content = {"a": AGG, "b": {**AGG, "compat": "default"}}
+    read = read_experiments(content, compat="reference")
+    assert [search.compat for search in read.requests.values()] == ["reference", "default"]
+
+
 def test_keys_of_what_is_not_modelled_may_ask_for_nothing():
     stated = {
         **AGG,
