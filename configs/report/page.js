@@ -51,7 +51,12 @@
   }
   const plots = [...document.querySelectorAll(".plot")];
   const shown = (plot) => plot.closest("details:not([open])") === null;
-  const drawShown = () => Promise.all(plots.filter(shown).map(draw));
+  async function drawShown() {
+    for (const plot of plots.filter(shown)) {
+      await draw(plot);
+      await new Promise((resume) => setTimeout(resume)); // what was pressed meanwhile comes first
+    }
+  }
 
   // Arrow keys walk along the points of a chart; up and down change the series.
   const LABEL_MS = 100; // plotly shows a label at most every 50 ms
