@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,46 @@ def test_mistake_in_a_group_of_pods_is_found(right: str, wrong: str, problem: st
     assert problem in _found({**files, KUBERNETES: files[KUBERNETES].replace(right, wrong)})
 
 
+@pytest.mark.parametrize(
+    ("target", "right", "wrong", "problem"),
+    [
+        ("llm-d-helm", "workers: 2", "workers: 1", "other workers or ranks"),
+        ("llm-d-helm", "multinode: true", "multinode: false", "multinode is false"),
+        ("llm-d-helm", "INDEX * 8", "INDEX * 4", "not the command of its server"),
+        (
+            "llm-d-helm",
+            '"--data-parallel-size-local"\n    - "8"',
+            '"--data-parallel-size-local"\n    - "4"',
+            "32 GPUs, not 16",
+        ),
+        ("kubernetes", "INDEX * 8", "INDEX * 4", "do not tell which they are"),
+        ("kubernetes", "size: 2", "size: 1", "groups of 1 pods, not 2"),
+    ],
+)
+def test_mistake_in_ranks_over_several_nodes_is_found(target: str, right: str, wrong: str, problem: str):
+    files = render(build(wide_row("vllm", 16, experts=True), INPUTS), target)
+    assert problems(files) == []
+    name = VALUES if target == "llm-d-helm" else KUBERNETES
+    assert right in files[name]
+    assert problem in _found({**files, name: files[name].replace(right, wrong)})
+
+
+def test_first_rank_of_every_pod_is_what_its_shell_computes(tmp_path: Path):
+    """The command of a pod, run with a program of the same name that tells what it was given."""
+    files = render(build(wide_row("vllm", 32, experts=True), {**INPUTS, "total_gpus": 32}), "kubernetes")
+    groups = list(yaml.safe_load_all(files[KUBERNETES]))[1]["spec"]["leaderWorkerTemplate"]
+    container = groups["workerTemplate"]["spec"]["containers"][0]
+    (tmp_path / "vllm").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    (tmp_path / "vllm").chmod(0o755)
+    for index in range(groups["size"]):
+        known = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LWS_WORKER_INDEX": str(index)}
+        words = [*container["command"], *container["args"]]
+        told = subprocess.run(words, env=known, capture_output=True, text=True, check=True).stdout.split("\n")
+        assert told[:2] == ["serve", container["args"][0]]
+        assert told[1 : 1 + len(container["args"])] == container["args"]
+        assert told[told.index("--data-parallel-start-rank") + 1] == str(8 * index)
+
+
 def test_service_of_groups_finds_only_the_pods_that_answer():
     row = wide_row("vllm", 16)
     objects = list(yaml.safe_load_all(render(build(row, INPUTS), "kubernetes")[KUBERNETES]))
@@ -189,7 +230,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, template: str, right: str, wrong: st
         (
             "llm-d-helm",
             "llm-d-values.yaml.j2",
-            "tensor: {{ pod.gpus // pod.role.layout.dp }}",
+            "tensor: {{ pod.gpus * pod.nodes // pod.role.layout.dp }}",
             "tensor: 1",
             "1 GPU, not 4",
         ),
@@ -299,4 +340,4 @@ def test_unlike_widths_get_the_buffers_that_the_transfer_needs():
     row = {**result_row("sglang", experts=False, disaggregated=True), "(p)tp": 2, "num_total_gpus": 10}
     values = yaml.safe_load(render(build(row, {**INPUTS, "total_gpus": 10}), "llm-d-helm")["llm-d-values.yaml"])
     names = {entry["name"] for entry in values["decode"]["containers"][0]["env"]}
-    assert names == set(load_server("sglang").server.unequal_widths)
+    assert names == set(load_server("sglang").unlike_heads)

@@ -34,10 +34,10 @@ class Refusal(NamedTuple):
 REFUSALS = (
     Refusal("llm-d-helm", "trtllm", None, None, None, "llm-d has no other engine"),
     Refusal("llm-d-kustomize", "trtllm", None, None, None, "llm-d has no other engine"),
-    Refusal("llm-d-helm", None, None, None, True, "those of a node, for llm-d-helm"),
+    Refusal("llm-d-helm", "sglang", None, None, True, "those of a node, for llm-d-helm"),
+    Refusal("llm-d-helm", "vllm", False, None, True, "those of a node, for llm-d-helm"),
     Refusal("llm-d-kustomize", None, None, None, True, "those of a node, for llm-d-kustomize"),
     Refusal("kubernetes", "vllm", None, True, None, "has no router"),
-    Refusal("kubernetes", "vllm", True, None, True, "data parallel ranks over several nodes"),
     Refusal("kubernetes", "trtllm", None, None, True, "start its MPI world"),
     Refusal("bare-metal", "trtllm", None, None, True, "start its MPI world"),
 )

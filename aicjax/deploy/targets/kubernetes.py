@@ -31,7 +31,7 @@ class PodSet:
         kind: `Deployment`; `StatefulSet` where the router must find each by a name of its own; `LeaderWorkerSet` for
             workers over several nodes, each a group of pods.
         name: Of the set; a service of that name finds the pods of the last two.
-        pods: The pod of a worker, or the first of a group and the others.
+        pods: The pod of a worker, or the first of a group and the others; one where all of a group are alike.
         nodes: Nodes of a worker.
     """
 
@@ -69,7 +69,8 @@ class Router:
 
 
 def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[str, str]:
-    _require_whole_ranks(deployment, engine)
+    if engine.mpi_launcher:
+        require_one_node(deployment, engine, "kubernetes", "slurm or dynamo, which start its MPI world")
     clusters, port = load_clusters(), runtime.ports["frontend"]
     sets = _sets(deployment, engine, runtime)
     router = _router(deployment, engine, sets, port) if deployment.disaggregated else None
@@ -102,16 +103,6 @@ def _url(deployment: Deployment, port: int) -> str:
     return f"http://{deployment.name}:{port}"
 
 
-def _require_whole_ranks(deployment: Deployment, engine: Engine) -> None:
-    """Refuses workers over several nodes whose pods would need numbers that Kubernetes does not fill in."""
-    for role in deployment.roles:
-        if nodes_of(deployment, role, engine) > 1 and engine.rank_gpus(role.layout) < role.layout.gpus:
-            others = "bare-metal, slurm or dynamo for data parallel ranks over several nodes"
-            raise InputError("deployment_target", "kubernetes", others)
-    if engine.mpi_launcher:
-        require_one_node(deployment, engine, "kubernetes", "slurm or dynamo, which start its MPI world")
-
-
 def _sets(deployment: Deployment, engine: Engine, runtime: Runtime) -> list[PodSet]:
     port, meeting_port = runtime.ports["frontend"], runtime.ports["rendezvous"]
     sets = []
@@ -119,7 +110,8 @@ def _sets(deployment: Deployment, engine: Engine, runtime: Runtime) -> list[PodS
         nodes = nodes_of(deployment, role, engine)
         pods = pods_of(deployment, role, engine, port, nodes, meeting_port)
         alone = "StatefulSet" if deployment.disaggregated else "Deployment"
-        sets.append(PodSet("LeaderWorkerSet" if nodes > 1 else alone, f"{deployment.name}-{role.name}", pods, nodes))
+        name = f"{deployment.name}-{role.name if deployment.disaggregated else 'workers'}"
+        sets.append(PodSet("LeaderWorkerSet" if nodes > 1 else alone, name, pods, nodes))
     return sets
 
 
@@ -164,6 +156,8 @@ def _templates(document: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
     spec = document.get("spec", {})
     if "leaderWorkerTemplate" in spec:
         group = spec["leaderWorkerTemplate"]
+        if "leaderTemplate" not in group:
+            return [(group["workerTemplate"], 1)]
         return [(group["leaderTemplate"], 1), (group["workerTemplate"], group["size"] - 1)]
     return [(spec["template"], 1)] if "template" in spec else []
 
@@ -204,8 +198,8 @@ def _of_groups(deployment: Deployment, engine: Engine, objects: list[Any]) -> It
             group = document["spec"]["leaderWorkerTemplate"]
             if group["size"] != wanted.nodes:
                 yield f"{MANIFEST_FILE}, {name}: groups of {group['size']} pods, not {wanted.nodes}"
-            arguments = group["workerTemplate"]["spec"]["containers"][0]["args"]
-            if arguments != list(wanted.pods[1].command.arguments):
+            container, pod = group["workerTemplate"]["spec"]["containers"][0], wanted.pods[-1]
+            if (container["command"], container["args"]) != (pod.words, list(pod.command.arguments)):
                 yield f"{MANIFEST_FILE}, {name}: the pods of a group do not tell which they are"
 
 

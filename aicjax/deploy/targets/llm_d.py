@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from aicjax._results import InputError
-from aicjax.deploy.placement import require_one_node
+from aicjax.deploy.placement import nodes_of, require_one_node
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role
-from aicjax.deploy.settings import Engine, LlmD, load_clusters, load_server
-from aicjax.deploy.targets.pods import Pod, pod_of, port_problems
+from aicjax.deploy.settings import Engine, LlmD, load_clusters, load_runtime, load_server
+from aicjax.deploy.targets.pods import Pod, pods_of, port_problems, shares_ranks
 
 DECODE, PREFILL = "decode", "prefill"
 
@@ -20,8 +20,13 @@ def llm_d() -> LlmD:
     return load_clusters().llm_d
 
 
-def require_llm_d(deployment: Deployment, engine: Engine, target: str) -> None:
+def require_llm_d(deployment: Deployment, engine: Engine, target: str, *, groups: bool = False) -> None:
     """Refuses what llm-d does not start.
+
+    Args:
+        deployment, engine: What is deployed.
+        target: What for.
+        groups: Whether it starts groups of pods that are all alike, each with an endpoint.
 
     Raises:
         InputError: An engine without guides there, a worker over several nodes, or a model in a directory.
@@ -29,16 +34,20 @@ def require_llm_d(deployment: Deployment, engine: Engine, target: str) -> None:
     known = llm_d().engines
     if engine.engine not in known:
         raise InputError("backend", engine.engine, f"{' or '.join(known)} for {target}: llm-d has no other engine")
-    require_one_node(deployment, engine, target, "bare-metal, slurm or dynamo")
+    wide = [role for role in deployment.roles if nodes_of(deployment, role, engine) > 1]
+    if not (groups and all(shares_ranks(role, engine) for role in wide)):
+        require_one_node(deployment, engine, target, "bare-metal, slurm or dynamo")
     if deployment.model.startswith(("/", ".", "~")):
         raise InputError("model", deployment.model, f"a Hugging Face name for {target}, which downloads it")
 
 
 def pods(deployment: Deployment, engine: Engine) -> dict[str, Pod]:
     """Pods by the name that llm-d has for them: workers that do everything are its decode workers."""
-    return {
-        section(role): pod_of(deployment, role, engine, port_of(deployment, section(role))) for role in deployment.roles
-    }
+    found = {}
+    for role in deployment.roles:
+        port, nodes = port_of(deployment, section(role)), nodes_of(deployment, role, engine)
+        (found[section(role)],) = pods_of(deployment, role, engine, port, nodes, load_runtime().ports["rendezvous"])
+    return found
 
 
 def section(role: Role) -> str:

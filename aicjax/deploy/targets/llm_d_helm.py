@@ -30,12 +30,14 @@ _HUB_FOLDER = "hub"  # of a model cache, below the folder that HF_HOME names
 
 
 def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[str, str]:
-    require_llm_d(deployment, engine, "llm-d-helm")
+    require_llm_d(deployment, engine, "llm-d-helm", groups=True)
+    parts = pods(deployment, engine)
     text = fill(
         "llm-d-values.yaml.j2",
         deployment=deployment,
         llm_d=llm_d(),
-        pods=pods(deployment, engine),
+        pods=parts,
+        multinode=any(pod.nodes > 1 for pod in parts.values()),
         guide=guide(deployment),
         label=model_label(deployment.model),
         uri=_uri(deployment),
@@ -86,10 +88,18 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
     if deployment.disaggregated and proxy["connector"] != llm_d().connectors[deployment.engine]:
         yield f"{VALUES_FILE}: the proxy does not speak the protocol of {deployment.engine}"
     engine = load_server(deployment.engine)
+    parts = pods(deployment, engine)
     for name in (PREFILL, DECODE):
         if values[name]["create"]:
             port = port_of(deployment, name)
             yield from (f"{VALUES_FILE}, {name}: {problem}" for problem in _of_part(values[name], port, engine))
+            pod, stated = parts[name], values[name]["parallelism"]
+            if (stated["workers"], stated["data"]) != (pod.nodes, pod.role.layout.dp):
+                yield f"{VALUES_FILE}, {name}: other workers or ranks than a replica has"
+            if values[name]["containers"][0]["command"] != pod.words:
+                yield f"{VALUES_FILE}, {name}: not the command of its server"
+    if values["multinode"] != any(pod.nodes > 1 for pod in parts.values()):
+        yield f"{VALUES_FILE}: multinode is {str(values['multinode']).lower()}"
 
 
 def _of_part(part: Mapping[str, Any], port: int, engine: Engine) -> Iterator[str]:
