@@ -76,6 +76,7 @@ def build(
             ranges=_ranges(row.get("ranges"), int(budget)),
         ),
         drafts=drafts,
+        unlike_heads=disaggregated and _unlike_heads(row, inputs),
     )
 
 
@@ -97,6 +98,13 @@ def _refuse(row: Mapping[str, Any], inputs: Mapping[str, Any], prefixes: tuple[s
             raise InputError(f"decode_{what}", row[f"(d){what}"], f"{row[f'(p){what}']}: two kinds are not deployed")
     if any(int(row.get(f"{prefix}cp") or 1) > 1 for prefix in prefixes):
         raise InputError("cp", "above 1", "1: context parallel workers are not deployed")
+
+
+def _unlike_heads(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
+    """Whether a KV cache of heads, not of latent vectors, is split over unlike numbers of GPUs."""
+    if int(row["(p)tp"]) == int(row["(d)tp"]):
+        return False
+    return "kv_lora_rank" not in load_model(str(row["model"]), inputs.get("family")).extra
 
 
 def _drafts(model: str, inputs: Mapping[str, Any], engine: Engine) -> Drafts | None:

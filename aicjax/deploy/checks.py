@@ -15,7 +15,7 @@ from aicjax._names import counted
 from aicjax._results import AicjaxError
 from aicjax.deploy import flag_checks, schema_checks
 from aicjax.deploy.bench import bench_problems
-from aicjax.deploy.options import canonical, member_of
+from aicjax.deploy.options import canonical, member_of, variables
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.readme import readme_problems
 from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
@@ -204,7 +204,13 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
         expected = " ".join(map(str, value)) if isinstance(value, list) else value
         if places and str(shown) != str(expected):
             yield f"{option_of[name]} is {shown}, not {expected}"
-    if deployment.disaggregated and "transfer_port" in engine.environment and worker.environment:
+    yield from (
+        f"{name} is {worker.environment.get(name, 'not set')}, not {value}"
+        for name, value in variables(deployment, engine).items()
+        if worker.environment.get(name) != value
+    )
+    told = worker.on or worker.role  # the operator of Dynamo tells the workers of a graph of itself
+    if deployment.disaggregated and "transfer_port" in engine.environment and told:
         missing = [name for name in engine.environment.values() if not worker.environment.get(name)]
         yield from (f"{name} is not set" for name in missing)
     for name in ("port", *(["transfer_port"] if deployment.disaggregated else [])):

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aicjax.deploy.options import ENGINE_FILE, Command, command, member_of
+from aicjax.deploy.options import ENGINE_FILE, Command, command, member_of, variables
 from aicjax.deploy.placement import Placed, address, place
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.record import Deployment
@@ -47,7 +47,8 @@ def _environment(deployment: Deployment, engine: Engine, placed: Placed) -> dict
     known = {"transfer_port": str(placed.ports.transfer), "transfer_host": address(placed.node)}
     transfer = {name: known[what] for what, name in engine.environment.items()} if deployment.disaggregated else {}
     gpus = ",".join(map(str, placed.gpus))
-    return {"CUDA_VISIBLE_DEVICES": gpus, "DYN_SYSTEM_PORT": str(placed.ports.system), **transfer}
+    own = {"CUDA_VISIBLE_DEVICES": gpus, "DYN_SYSTEM_PORT": str(placed.ports.system)}
+    return {**own, **transfer, **variables(deployment, engine)}
 
 
 def node_problems(deployment: Deployment, started: list[Started]) -> Iterator[str]:

@@ -80,6 +80,11 @@ def command(
     return Command(engine.module, tuple(arguments), _nested(engine, values))
 
 
+def variables(deployment: Deployment, engine: Engine) -> dict[str, str]:
+    """Variables that every worker of a deployment needs."""
+    return dict(engine.unlike_heads) if deployment.unlike_heads else {}
+
+
 def canonical(deployment: Deployment, role: Role, engine: Engine, member: Member | None = None) -> dict[str, Any]:
     """Settings of a worker by canonical name; a name that is absent has the engine's default."""
     layout = role.layout

@@ -77,7 +77,8 @@ def from_container(
     """
     gpus = tuple(range(int(container["resources"]["limits"]["nvidia.com/gpu"])))
     options, module = options_of(container["args"], files), container["command"][2]
-    return Started(where, count, gpus, options, {}, module, container["image"], nodes)
+    environment = {entry["name"]: entry["value"] for entry in container.get("env", ())}
+    return Started(where, count, gpus, options, environment, module, container["image"], nodes)
 
 
 def options_of(words: list[str], files: Mapping[str, str]) -> dict[str, Any]:

@@ -199,6 +199,7 @@ class Deployment:
         workload: What the row was searched for.
         prediction: What it should reach.
         drafts: Speculation; None without.
+        unlike_heads: Whether prefill and decode split the heads of the KV cache over unlike numbers of GPUs.
     """
 
     name: str
@@ -218,6 +219,7 @@ class Deployment:
     workload: Workload
     prediction: Prediction
     drafts: Drafts | None = None
+    unlike_heads: bool = False
 
     @property
     def gpus(self) -> int:

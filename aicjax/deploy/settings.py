@@ -28,7 +28,6 @@ class Server:
         health: HTTP path that answers once the model is loaded.
         transfer_port: Port over which the place of a KV cache is told.
         router: Words that start the router between prefill and decode; empty where the image has none.
-        unequal_widths: Environment where prefill and decode are split over unlike numbers of GPUs.
     """
 
     image: str
@@ -38,7 +37,6 @@ class Server:
     health: str
     transfer_port: int
     router: list[str] = field(default_factory=list)
-    unequal_widths: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Engine:
         transfer: Value of the option for the transfer of KV caches.
         mixed_experts: Whether experts may be split by tensor and by expert at once.
         environment: Environment variables, by what they are for.
+        unlike_heads: Variables where prefill and decode split the heads of the KV cache over unlike numbers of GPUs.
         draft_method: Its name for drafting with the layers of the checkpoint; empty where it is not deployed.
         draft_config: Keys of the option in JSON that states drafts, with canonical names for values.
         token_limit_counts_drafts: Whether draft tokens count in the limit on tokens of a step.
@@ -89,6 +88,7 @@ class Engine:
     server: Server
     file: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
+    unlike_heads: Mapping[str, str] = field(default_factory=dict)
     draft_method: str = ""
     draft_config: Mapping[str, str] = field(default_factory=dict)
     token_limit_counts_drafts: bool = False

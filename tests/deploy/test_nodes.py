@@ -14,7 +14,7 @@ from aicjax.deploy.placement import place
 from aicjax.deploy.record import Deployment, Site
 from aicjax.deploy.render import render
 from aicjax.deploy.settings import load_engine, load_runtime
-from tests.deploy.rows import INPUTS, wide_row
+from tests.deploy.rows import INPUTS, result_row, wide_row
 
 ENGINES = ("vllm", "sglang", "trtllm")
 GRAPHS = ("dynamo", "dynamo-v1alpha1")
@@ -129,6 +129,25 @@ def test_step_takes_as_many_tokens_as_requests_of_all_stages():
     limit = build(row, INPUTS).roles[0].max_step_tokens
     assert (limit.simulated, limit.deployed) == (600, 2048)
     assert "all stages" in limit.reason
+
+
+def _unlike(model: str) -> Deployment:
+    row = {**result_row("sglang", experts=False, disaggregated=True), "(p)tp": 2, "num_total_gpus": 10, "model": model}
+    return build(row, {**INPUTS, "total_gpus": 10})
+
+
+@pytest.mark.parametrize("target", ["bare-metal", "slurm", *GRAPHS])
+def test_heads_over_unlike_numbers_of_gpus_go_through_a_buffer(target: str):
+    files = render(_unlike("Qwen/Qwen3-32B"), target)
+    assert problems(files) == []
+    file = next(name for name, text in files.items() if "SGLANG_DISAGG_STAGING_BUFFER" in text)
+    changed = files[file].replace("SGLANG_DISAGG_STAGING_BUFFER", "OTHER", 1)
+    assert "SGLANG_DISAGG_STAGING_BUFFER is not set, not 1" in "; ".join(problems({**files, file: changed}))
+
+
+def test_latent_vectors_have_no_heads_to_place():
+    assert not _unlike("deepseek-ai/DeepSeek-R1").unlike_heads
+    assert not any("STAGING" in text for text in render(_unlike("deepseek-ai/DeepSeek-R1"), "dynamo").values())
 
 
 def _pods(text: str) -> list[dict[str, Any]]:

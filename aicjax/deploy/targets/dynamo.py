@@ -8,7 +8,7 @@ from typing import Any
 
 from aicjax.deploy.bench import JOB_FILE, bench_job
 from aicjax.deploy.images import is_pinned
-from aicjax.deploy.options import ENGINE_FILE, Command, command
+from aicjax.deploy.options import ENGINE_FILE, Command, command, variables
 from aicjax.deploy.placement import nodes_of, ports_of
 from aicjax.deploy.read_back import Started, from_container
 from aicjax.deploy.record import Deployment, Role
@@ -68,6 +68,7 @@ def _render(template: str, deployment: Deployment, engine: Engine, runtime: Runt
         components=components,
         engine_files=engine_files,
         engine_folder=_ENGINE_FOLDER,
+        environment=variables(deployment, engine),
         image=deployment.site.image or engine.image,
         secret=deployment.site.secret or runtime.secret,
     )
