@@ -46,6 +46,16 @@ def _files(target: str, engine: str = "vllm") -> dict[str, str]:
         ("bare-metal", "vllm", "run_node0.sh", "DEVICES=4,5,6,7", "DEVICES=0,1,2,3", "GPU is used twice"),
         ("bare-metal", "vllm", "run_node0.sh", "VLLM_NIXL_SIDE_CHANNEL_HOST", "OTHER", "is not set"),
         ("bare-metal", "vllm", "run_node0.sh", "wait -n", "if wait -n", "syntax error"),
+        ("dynamo-v1alpha1", "vllm", "deploy.yaml", 'Secret: "hf-token-secret"', "Secret: null", "placeholder"),
+        ("dynamo-v1alpha1", "vllm", "deploy.yaml", "--kv-transfer", "--other", "--kv-transfer-config is False"),
+        ("dynamo-v1alpha1", "vllm", "deploy.yaml", "runtime:1.3.0", "runtime:nightly", "no pinned tag"),
+        ("dynamo-v1alpha1", "vllm", "deploy.yaml", "replicas: 3", "replicas: 2", "too few"),
+        ("dynamo", "vllm", "k8s_bench.yaml", "-frontend:8000", "-None:8000", "placeholder"),
+        ("dynamo", "vllm", "k8s_bench.yaml", 'command: ["bash", ', 'command: ["pip install aiperf &&", ', "not pinned"),
+        ("slurm", "vllm", "job.sbatch", "--job-name=qwen3-32b", "--job-name=None", "placeholder"),
+        ("slurm", "vllm", "job.sbatch", "--max-num-seqs 59", "--max-num-seqs 512", "--max-num-seqs is 512, not 59"),
+        ("slurm", "vllm", "job.sbatch", "--disaggregation-mode decode", "--disaggregation-mode prefill", "too many"),
+        ("slurm", "sglang", "job.sbatch", "--host 0.0.0.0", "--host 127.0.0.1", "--host is 127.0.0.1, not 0.0.0.0"),
     ],
 )
 def test_mistake_in_a_file_is_found(
