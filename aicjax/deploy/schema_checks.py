@@ -232,7 +232,7 @@ def _group(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _claimed(spec: Mapping[str, Any]) -> list[str]:
     """Volumes that every pod of a set gets a claim of its own for."""
-    return [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
+    return [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates", ())]
 
 
 def _pod(place: str, pod: Mapping[str, Any], volumes: Sequence[str] = ()) -> Iterator[str]:

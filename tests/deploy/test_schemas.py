@@ -119,12 +119,32 @@ def test_schemas_are_schemas_that_name_their_version(path):
     Draft202012Validator.check_schema(schema)
     assert any(digit.isdigit() for digit in schema["$comment"])
     assert schema["$id"] == path.name
+    assert [
+        place for place, node in _nodes(schema) if "properties" in node and node.get("additionalProperties", True)
+    ] == []
+
+
+def _nodes(node: Any, place: str = "") -> typing.Iterator[tuple[str, dict[str, Any]]]:
+    """Schemas in a schema, by their place; fields may be called as a keyword is."""
+    if isinstance(node, list):
+        for part in node:
+            yield from _nodes(part, place)
+    elif isinstance(node, dict):
+        yield place, node
+        for name, part in node.items():
+            named = part.items() if name in ("properties", "$defs") else [("", part)]
+            for field, inner in named:
+                yield from _nodes(inner, f"{place}/{name}/{field}")
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_right_documents_pass(kind: str):
     assert problems(kind, DOCUMENTS[kind]) == []
     assert kind in ("patch", VALUES) or kind_of(DOCUMENTS[kind]) == kind
+
+
+def test_component_without_pods_may_want_some_available():
+    assert problems(BETA, _changed(BETA, "spec/components/1/replicas", 0)) == []
 
 
 def _changed(kind: str, place: str, value: Any) -> dict[str, Any]:
