@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from aicjax.cli.app import run
 from aicjax.deploy.build import build
 from aicjax.deploy.checks import problems
 from aicjax.deploy.readme import README_FILE
-from aicjax.deploy.record import Site, as_dict, from_dict
+from aicjax.deploy.record import Deployment, Site, as_dict, from_dict
 from aicjax.deploy.render import render
 from aicjax.deploy.targets import TARGETS
 from tests.deploy.rows import INPUTS, result_row
@@ -18,14 +19,16 @@ from tests.deploy.rows import INPUTS, result_row
 RANGES = {"ttft_ms": [400, 472, 700], "tpot_ms": [41, 49.8, 60], "tokens_per_s_per_gpu": [250, 300, 350]}
 
 
-def _deployment(engine: str = "vllm", *, disaggregated: bool = True, total_gpus: int = 16, **changes: object):
-    row = result_row(engine, experts=True, disaggregated=disaggregated) | changes
+def _deployment(
+    engine: str = "vllm", changes: dict[str, Any] | None = None, *, disaggregated: bool = True, total_gpus: int = 16
+) -> Deployment:
+    row = result_row(engine, experts=True, disaggregated=disaggregated) | (changes or {})
     return build(row, {**INPUTS, "total_gpus": total_gpus}, site=Site(namespace="team"))
 
 
 def test_page_states_limit_prediction_range_chance_and_use():
     used = {"(p)memory": 88.1, "(d)memory": 99.1, "seq/s": 8.4, "(p)seq/s/worker": 3.1, "(d)seq/s/worker": 9.4}
-    deployment = _deployment(ranges={**RANGES, "limits_met": 0.53}, **used)
+    deployment = _deployment(changes={"ranges": {**RANGES, "limits_met": 0.53}, **used})
     page = render(deployment, "dynamo")[README_FILE]
     assert "| TPOT | 49.8 ms | 41 to 60 ms | 50 ms |" in page
     assert "| tokens/s | 1222.3 | 4000 to 5600 |" in page
@@ -71,7 +74,7 @@ def test_commands_that_measure_take_their_flags(
 
 def test_pipeline_parallel_results_are_not_promised():
     row = {"pp": 2, "dp": 2, "moe_ep": 2}
-    page = render(_deployment(disaggregated=False, **row), "dynamo")[README_FILE]
+    page = render(_deployment(changes=row, disaggregated=False), "dynamo")[README_FILE]
     assert "not read back" in page
     assert "measure import" not in page
 
