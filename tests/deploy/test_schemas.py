@@ -143,6 +143,13 @@ def test_right_documents_pass(kind: str):
     assert kind in ("patch", VALUES) or kind_of(DOCUMENTS[kind]) == kind
 
 
+def test_claims_of_a_set_are_volumes_of_its_pods():
+    document = _changed("kubernetes-stateful-set", "spec/template/spec/volumes", [])
+    assert "no volume" in problems("kubernetes-stateful-set", document)[0]
+    document["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "cache"}, "spec": {}}]
+    assert problems("kubernetes-stateful-set", document) == []
+
+
 def test_component_without_pods_may_want_some_available():
     assert problems(BETA, _changed(BETA, "spec/components/1/replicas", 0)) == []
 
