@@ -10,6 +10,7 @@ from aicjax.deploy.templates import documents, fill
 
 BENCH_FILE = "bench.sh"
 JOB_FILE = "k8s_bench.yaml"
+BENCH_FOLDER = "/bench"  # where a pod has the script
 
 
 def bench_script(deployment: Deployment, runtime: Runtime) -> str:
@@ -41,19 +42,21 @@ def bench_job(deployment: Deployment, runtime: Runtime, url: str) -> str:
         deployment=deployment,
         runtime=runtime,
         url=url,
+        folder=BENCH_FOLDER,
         script=bench_script(deployment, runtime),
         secret=deployment.site.secret or runtime.secret,
     )
 
 
 def bench_problems(files: Mapping[str, str], runtime: Runtime) -> Iterator[str]:
-    """A script against another port than the frontend's; a Job with another script or an image that is not pinned."""
+    """A script against another port than the frontend's; a Job that runs another one, or a floating image."""
     if f"localhost:{runtime.ports['frontend']}}}" not in files.get(BENCH_FILE, ""):
         yield f"{BENCH_FILE}: not the port of the frontend"
     if JOB_FILE in files:
         scripts, job = documents(files[JOB_FILE])
         container = job["spec"]["template"]["spec"]["containers"][0]
-        if scripts["data"].get(BENCH_FILE) != files.get(BENCH_FILE):
+        ran = scripts["data"].get(BENCH_FILE), container.get("command"), job["kind"]
+        if ran != (files.get(BENCH_FILE), ["bash", f"{BENCH_FOLDER}/{BENCH_FILE}"], "Job"):
             yield f"{JOB_FILE}: another script than {BENCH_FILE}"
         if not is_pinned(container["image"]):
             yield f"{JOB_FILE}: image {container['image']!r} has no pinned tag"

@@ -60,6 +60,14 @@ def test_nodes_are_those_of_hosts_and_a_rack_is_one_nvlink_domain():
 
 
 @pytest.mark.parametrize("target", GRAPHS)
+@pytest.mark.parametrize("wrong", [("resourceClaimTemplateName", "other"), ("kind: ComputeDomain", "kind: ConfigMap")])
+def test_nodes_of_a_rack_that_nothing_joins_are_found(target: str, wrong: tuple[str, str]):
+    files = render(_deployment("sglang", 16, system="gb200"), target)
+    files["deploy.yaml"] = files["deploy.yaml"].replace(*wrong)
+    assert problems(files)
+
+
+@pytest.mark.parametrize("target", GRAPHS)
 def test_nodes_without_a_rack_have_no_domain(target: str):
     assert "ComputeDomain" not in render(_deployment("sglang", 16), target)["deploy.yaml"]
 
@@ -196,7 +204,7 @@ def test_old_version_states_gpus_as_text_and_roles_as_kinds():
 def test_names_leave_room_for_those_of_pods(gpus: int):
     row = wide_row("trtllm", gpus, disaggregated=True)
     inputs = {**INPUTS, "total_gpus": gpus * 2}
-    longest = 45 - (len("prefill") if gpus == 8 else len("prefillprefill-ldr"))
+    longest = 45 - (len("frontend") if gpus == 8 else len("prefillprefill-ldr"))
     assert problems(render(build(row, inputs, name="a" * longest), "dynamo")) == []
     found = problems(render(build(row, inputs, name="a" * (longest + 1)), "dynamo"))
     assert any(f"longer than {longest} characters" in problem for problem in found)
@@ -212,6 +220,19 @@ def test_names_leave_room_for_those_of_pods(gpus: int):
         ("bare-metal", "vllm", "run_node1.sh", "--headless", "", "--headless is False"),
         ("bare-metal", "sglang", "run_node1.sh", "[0]}:29500", "[1]}:29500", "not on 2 nodes"),
         ("bare-metal", "sglang", "run_node1.sh", "--nnodes 2", "--nnodes two", "cannot be read back"),
+        ("dynamo", "vllm", "deploy.yaml", 'type: "decode"', 'type: "worker"', "its kind is worker"),
+        (
+            "dynamo-v1alpha1",
+            "vllm",
+            "deploy.yaml",
+            'ComponentType: "decode"',
+            'ComponentType: "prefill"',
+            "its kind is",
+        ),
+        ("dynamo", "vllm", "deploy.yaml", "port: 9090", "port: 9091", "its startupProbe is not the one"),
+        ("dynamo-v1alpha1", "vllm", "deploy.yaml", "port: 8000", "port: 8001", "its livenessProbe is not the one"),
+        ("dynamo", "vllm", "k8s_bench.yaml", "/bench/bench.sh", "/bench/other.sh", "another script than bench.sh"),
+        ("dynamo", "vllm", "k8s_bench.yaml", "-frontend:8000", "-front:8000", "not the address of the frontend"),
         ("dynamo", "vllm", "k8s_bench.yaml", "aiperf:0.12.0", "aiperf:main", "no pinned tag"),
         ("dynamo", "vllm", "k8s_bench.yaml", "ROUNDS:-10", "ROUNDS:-5", "another script than bench.sh"),
         ("dynamo", "vllm", "bench.sh", "CONCURRENCIES:-16 ", "CONCURRENCIES:-8 ", "another script than bench.sh"),
@@ -220,7 +241,7 @@ def test_names_leave_room_for_those_of_pods(gpus: int):
 def test_mistake_in_files_of_several_nodes_is_found(
     target: str, engine: str, file: str, right: str, wrong: str, problem: str
 ):
-    files = render(_deployment(engine, 16, site=Site()), target)
+    files = render(_deployment(engine, 16, site=Site(), disaggregated="ecode" in right), target)
     assert right in files[file]
     files[file] = files[file].replace(right, wrong)
     assert problem in "; ".join(problems(files))
