@@ -2,21 +2,16 @@
 """The examples, and the Python blocks of the pages, run as they are."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.docs.pages import PAGES, ROOT, blocks, name
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in ("python-api", "sweeps", "fleet-examples")))
-BLOCKS = [
-    pytest.param(block, id=f"{page.stem}-{number}")
-    for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
-]
+PROGRAMS = [page for page in PAGES if blocks(page, "python") and page.name != "README.zh.md"]  # that repeats README.md
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +24,9 @@ def test_example_runs(example: Path):
     assert "nan" not in ran.stdout
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_block_runs(block: str):
-    exec(compile(block, "block", "exec"), {})
+@pytest.mark.parametrize("page", PROGRAMS, ids=name)
+def test_blocks_of_a_page_run_one_after_the_other(page: Path):
+    """Blocks that are shown and not run are fenced as `py`."""
+    names = {"__name__": page.stem}
+    for number, block in enumerate(blocks(page, "python")):
+        exec(compile(block, f"{name(page)}, block {number}", "exec"), names)
