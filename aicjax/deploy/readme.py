@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from aicjax.deploy.bench import JOB_FILE
 from aicjax.deploy.record import Deployment, Layout, Role
 from aicjax.deploy.settings import load_clusters, load_starts
 from aicjax.deploy.templates import fill
@@ -42,7 +43,7 @@ def readme(deployment: Deployment, target: str, files: Iterable[str]) -> str:
         target: What the files are for.
         files: Their names.
     """
-    start = load_starts()[target]
+    start, names = load_starts()[target], list(files)
     llm_d = load_clusters().llm_d
     guide = llm_d.guide["disagg" if deployment.disaggregated else "agg"]
     words = {
@@ -71,8 +72,10 @@ def readme(deployment: Deployment, target: str, files: Iterable[str]) -> str:
         commands=[command.format(**words) for command in start["commands"]],
         one_replica=_one_replica(deployment),
         layout_flags=_layout_flags(deployment),
+        job=JOB_FILE if JOB_FILE in names else "",
+        namespace=words["namespace"],
         mode="disagg" if deployment.disaggregated else "agg",
-        contents={name: next(text for end, text in _FILES.items() if name.endswith(end)) for name in files},
+        contents={name: next(text for end, text in _FILES.items() if name.endswith(end)) for name in names},
     )
 
 

@@ -63,6 +63,25 @@ def test_ranges_of_a_saved_row_are_in_the_record(saved: Path):
     }
 
 
+def test_search_writes_the_targets_that_carry_its_rows_and_names_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    line = (
+        "search --model Qwen/Qwen3-32B-FP8 --system h200_sxm --backend trtllm --total-gpus 8 --isl 4000 --osl 500 "
+        "--ttft 900 --tpot 30 --serving-mode agg --top-n 1 --quiet --deployment-target llm-d-helm,kubernetes,slurm"
+    )
+    assert run([*line.split(), "--save-dir", str(tmp_path)]) == 2
+    assert "not deployed: agg, row 1: Argument `backend` must be vllm or sglang" in capsys.readouterr().err
+    (run_folder,) = tmp_path.iterdir()
+    assert sorted(path.name for path in (run_folder / "agg" / "top1").iterdir()) == ["kubernetes", "slurm"]
+    record = json.loads((run_folder / "agg" / "top1" / "slurm" / "deployment.json").read_text(encoding="utf-8"))
+    low, high = record["prediction"]["ranges"]["ttft_ms"]
+    assert low < record["prediction"]["ttft_ms"] < high
+    assert 0 < record["prediction"]["ranges"]["limits_met"] < 1
+    assert 0 < record["roles"][0]["use"]["memory_headroom"] < 1
+    assert run(["deploy", "check", str(tmp_path)]) == 0
+
+
 @pytest.mark.parametrize("flag", ["search --help", "deploy --help"])
 def test_help_names_every_target(flag: str, capsys: pytest.CaptureFixture[str]):
     run(flag.split())
