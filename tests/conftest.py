@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the whole suite: one CPU device, one BLAS thread, strict dtypes, reproducible property tests."""
+"""Settings of the whole suite: one CPU device, one BLAS thread, strict dtypes, kept kernels, reproducible examples."""
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+KERNELS = Path(__file__).parents[1] / ".pytest_cache" / "kernels"  # shared by workers, by programs they start, by runs
+MOST_KERNEL_BYTES = 2_000_000_000  # several suites: each change of a program leaves its old kernels behind
 
 # Read by jax and by BLAS when they are first imported.
 os.environ.update(
     JAX_PLATFORMS="cpu",
-    JAX_ENABLE_COMPILATION_CACHE="false",
+    JAX_ENABLE_COMPILATION_CACHE="true",
+    JAX_COMPILATION_CACHE_DIR=str(KERNELS),
+    JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+    JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
     JAX_NUMPY_DTYPE_PROMOTION="strict",
     OMP_NUM_THREADS="1",
     OPENBLAS_NUM_THREADS="1",
@@ -24,6 +31,13 @@ settings.load_profile("suite")
 
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # of the 65,530 that Linux gives a process: each compiled kernel takes some
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begins with no kept kernels when there are too many."""
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and sum(path.stat().st_size for path in KERNELS.glob("*-cache")) > MOST_KERNEL_BYTES:
+        shutil.rmtree(KERNELS, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -78,7 +78,7 @@ def test_installed_wheel_searches_from_an_empty_directory(wheel: Path, tmp_path:
 
 def test_sdist_builds_outside_the_checkout(distributions: Path, tmp_path: Path):
     (sdist,) = distributions.glob("*.tar.gz")
-    shutil.unpack_archive(sdist, tmp_path)
+    shutil.unpack_archive(sdist, tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     for name in ("pyproject.toml", "LICENSE", "NOTICE", "README.md", "aicjax/__init__.py", "tests/conftest.py"):
         assert (source / name).is_file(), name
