@@ -12,13 +12,16 @@ from aicjax._results import InputError
 from aicjax.explore import frame as frames
 from aicjax.explore.comparison import ExperimentsResult
 from aicjax.explore.frame import Frame
-from aicjax.explore.result import SearchResult
+from aicjax.explore.request import SearchRequest
+from aicjax.explore.result import SearchResult, TaskResult
 from aicjax.report import manifest, ranges
+from aicjax.report.result_json import step_dict
 from aicjax.report.rows import reported
 
 TOP_FILE = "best_config_topn.csv"
 PARETO_FILE = "pareto.csv"
 RANGES_FILE = "ranges.json"
+OPERATORS_FILE = "operators.json"
 
 
 def save(result: SearchResult, directory: Path) -> Path:
@@ -69,11 +72,10 @@ def _write(result: SearchResult, content: dict[str, Any], folder: Path, manifest
             if frames.length(task.best):
                 _write_experiment(folder / name, task.best, task.pareto, inclusive_tpot=result.request.inclusive_tpot)
         for name, task in result.tasks.items():
-            if any(found := ranges.of_task(task, result.request)):
-                values = [None if one is None else dataclasses.asdict(one) for one in found]
-                (folder / name / RANGES_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+            if frames.length(task.best):
+                _write_facts(folder / name, task, result.request)
         manifest_folder.mkdir(parents=True, exist_ok=True)
-        (manifest_folder / manifest.FILE_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        _write_json(manifest_folder / manifest.FILE_NAME, content)
     except OSError as error:
         raise InputError("save_dir", str(folder.parent), f"a folder that can be written ({error.strerror})") from None
 
@@ -82,6 +84,19 @@ def _write_experiment(folder: Path, best: Frame, pareto: Frame, *, inclusive_tpo
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in ((TOP_FILE, best), (PARETO_FILE, pareto)):
         write_csv(folder / name, reported(frame, inclusive_tpot=inclusive_tpot))
+
+
+def _write_facts(folder: Path, task: TaskResult, request: SearchRequest) -> None:
+    """What is known of the top rows beside their figures: ranges, and how the time of each operator was obtained."""
+    if any(found := ranges.of_task(task, request)):
+        _write_json(folder / RANGES_FILE, [None if one is None else dataclasses.asdict(one) for one in found])
+    if task.explain is not None:
+        explained = [task.explain(position) for position in range(frames.length(task.best))]
+        _write_json(folder / OPERATORS_FILE, [[step_dict(step) for step in row.steps] for row in explained])
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def write_csv(path: Path, frame: Frame) -> None:

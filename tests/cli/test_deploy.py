@@ -79,6 +79,9 @@ def test_search_writes_the_targets_that_carry_its_rows_and_names_the_other(
     assert low < record["prediction"]["ttft_ms"] < high
     assert 0 < record["prediction"]["ranges"]["limits_met"] < 1
     assert 0 < record["roles"][0]["use"]["memory_headroom"] < 1
+    steps = json.loads((run_folder / "agg" / "operators.json").read_text(encoding="utf-8"))[0]
+    assert [step["step"] for step in steps] == ["mixed step", "decode step"]
+    assert "interpolated" in {operator["provenance"] for step in steps for operator in step["operators"]}
     assert run(["deploy", "check", str(tmp_path)]) == 0
 
 
