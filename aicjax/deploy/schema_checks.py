@@ -54,8 +54,9 @@ def problems(kind: str, document: Any) -> list[str]:
         InputError: No such schema.
 
     Example:
-        >>> problems("kubernetes-config-map", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"nam": "a"}})
-        ["metadata: unknown field 'nam' (did you mean 'name'?)"]
+        >>> named = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "lables": {}}}
+        >>> problems("kubernetes-config-map", named)
+        ["metadata: unknown field 'lables' (did you mean 'labels'?)"]
     """
     errors = sorted(
         _validator(kind).iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path]
