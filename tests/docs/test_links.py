@@ -10,6 +10,7 @@ import pytest
 import aicjax
 import aicjax.fleet
 from tests.docs.pages import PAGES, ROOT, anchors, links, name
+from tests.test_layers import FLOORS
 
 NAVIGATION = (ROOT / "docs" / "builder" / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
 
@@ -34,3 +35,9 @@ def test_public_names_are_on_their_page(page: str, package: ModuleType):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     listed = re.findall(rf"^::: {package.__name__}\.(\w+)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(public for public in dir(package) if public != "__version__")
+
+
+def test_the_house_of_the_page_is_the_one_that_is_kept():
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    house = {int(floor): set(re.findall(r"`(\w+)/?`", rooms)) for floor, rooms in rows}
+    assert house == {floor: set(rooms) for floor, rooms in enumerate(FLOORS[:-1])}  # the package itself is no floor
