@@ -7,14 +7,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-KERNELS = Path(__file__).parents[1] / ".pytest_cache" / "kernels"  # shared by workers, by programs they start, by runs
-MOST_KERNEL_BYTES = 2_000_000_000  # several suites: each change of a program leaves its old kernels behind
-
 # Read by jax and by BLAS when they are first imported.
 os.environ.update(
     JAX_PLATFORMS="cpu",
     JAX_ENABLE_COMPILATION_CACHE="true",
-    JAX_COMPILATION_CACHE_DIR=str(KERNELS),
+    JAX_COMPILATION_CACHE_DIR=str(Path(__file__).parents[1] / ".pytest_cache" / "kernels"),
     JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
     JAX_NUMPY_DTYPE_PROMOTION="strict",
@@ -29,6 +26,8 @@ from hypothesis import settings
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
+KERNELS = Path(os.environ["JAX_COMPILATION_CACHE_DIR"])  # shared by workers, by programs that they start, and by runs
+MOST_KERNEL_BYTES = 2_000_000_000  # several suites: each change of a program leaves its old kernels behind
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # of the 65,530 that Linux gives a process: each compiled kernel takes some
 
@@ -41,9 +40,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _few_compiled_kernels() -> Iterator[None]:
-    """Forgets compiled kernels after a module when there are many: a process that runs out of maps crashes."""
+def _kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compiles with few optimisations what a test runs once, and as users do where the module is marked so.
+
+    Forgets compiled kernels between the two, and when there are many: a process that runs out of maps crashes.
+    """
+    as_shipped = request.node.get_closest_marker("as_shipped") is not None
+    if as_shipped:
+        _forget_kernels()
+    jax.config.update("jax_disable_most_optimizations", not as_shipped)
     yield
-    if MAPS.exists() and len(MAPS.read_bytes().splitlines()) > MOST_MAPS:
-        jax.clear_caches()
-        gc.collect()
+    if as_shipped or (MAPS.exists() and len(MAPS.read_bytes().splitlines()) > MOST_MAPS):
+        _forget_kernels()
+
+
+def _forget_kernels() -> None:
+    jax.clear_caches()
+    gc.collect()

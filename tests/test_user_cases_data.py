@@ -25,6 +25,8 @@ from aicjax.tables import read_rows
 from aicjax.tables.importer import import_database
 from tests.tables import published
 
+pytestmark = pytest.mark.as_shipped
+
 H200 = load_system("h200_sxm")
 WHERE = ("trtllm", "1.3.0rc20")
 FLOAT32 = 3e-6

@@ -21,6 +21,8 @@ from aicjax.forward.memory import WorkerMemory, bind_memory
 from aicjax.hardware import load_system
 from aicjax.models import Parallel, infer_quantisation, kv_cache, load_model, op_lists
 
+pytestmark = pytest.mark.as_shipped
+
 BYTES_16BIT = 2
 
 

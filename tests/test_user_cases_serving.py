@@ -18,6 +18,8 @@ from aicjax.explore import EstimateResult, SearchResult, estimate, search
 from aicjax.explore import frame as frames
 from aicjax.serving.disagg import WorkerCounts, Workers, disagg_estimate
 
+pytestmark = pytest.mark.as_shipped
+
 MODEL: dict[str, Any] = {"model_path": "Qwen/Qwen3-32B-FP8", "system": "h200_sxm", "constants": "reference"}
 LOAD = {"isl": 4000, "osl": 500}
 REPLICA: dict[str, Any] = {

@@ -12,6 +12,8 @@ import pytest
 from benchmarks.parity import main
 from benchmarks.parity_cases import CASES
 
+pytestmark = pytest.mark.as_shipped
+
 REFERENCES = Path(__file__).parents[1] / "references"
 FILES = ("ops_gemm", "ops_generation_attention", "ops_mem", "ops_nccl")
 

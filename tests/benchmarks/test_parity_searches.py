@@ -11,6 +11,8 @@ from aicjax.explore.columns import CLUSTER
 from benchmarks.parity_cases import searches
 from benchmarks.parity_cases.stored import StoredRows
 
+pytestmark = pytest.mark.as_shipped
+
 FRONT = [("tp1", 20.0, 50.0), ("tp2", 30.0, 40.0), ("tp4", 30.5, 20.0)]  # layout, tokens/s/user, cluster throughput
 
 

@@ -14,6 +14,8 @@ from aicjax.explore import SearchRequest, SearchResult, TaskResult, recommend, s
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import AGG, CLUSTER, DISAGG
 
+pytestmark = pytest.mark.as_shipped
+
 REFERENCES = Path(__file__).parents[1] / "references"
 PARITY = 1e-4  # relative: float32 on the device against float64, of sums over operators
 ROUNDED = 1.001e-3  # absolute: one unit of the last reported decimal

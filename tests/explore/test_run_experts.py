@@ -13,6 +13,8 @@ from aicjax.explore import SearchRequest, SearchResult, search
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 
+pytestmark = pytest.mark.as_shipped
+
 REFERENCES = Path(__file__).parents[1] / "references"
 PARITY = 1e-4  # relative: float32 on the device against float64, of sums over operators
 ROUNDED = 1.001e-3  # absolute: one unit of the last reported decimal

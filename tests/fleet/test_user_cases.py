@@ -23,6 +23,8 @@ from aicjax.fleet.step_run import StepLimits, open_load
 from aicjax.fleet.step_times import profile_steps
 from aicjax.fleet.waiting import mean_wait_s, wait_law
 
+pytestmark = pytest.mark.as_shipped
+
 STEP_S = 0.1
 CONSTANT = ServiceLaw(jnp.array([STEP_S]), jnp.array([STEP_S]), jnp.ones(1))
 MIXED, ALIKE = lengths.from_pairs([1000, 7000], [1, 1]), lengths.constant(4000, 1)

@@ -14,6 +14,8 @@ import pytest
 
 from benchmarks.parity import main
 
+pytestmark = pytest.mark.as_shipped
+
 REFERENCES = Path(__file__).parents[1] / "references"
 STORED, LATENT = REFERENCES / "passes", REFERENCES / "passes_latent"
 WINDOWS_AND_EXPERTS, RECURRENT_AND_SPARSE = "system=h100_sxm", "system=b200_sxm"

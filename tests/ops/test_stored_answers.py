@@ -21,6 +21,8 @@ from benchmarks.parity_cases.operators import OPERATORS
 from benchmarks.parity_cases.recurrent_operators import RECURRENT
 from benchmarks.parity_cases.stored import StoredRows
 
+pytestmark = pytest.mark.as_shipped
+
 REFERENCES = Path(__file__).parents[1] / "references"
 TOLERANCE = 1e-5  # float32 tables and kernels against float64
 LANES = "ops_attention_lanes"

@@ -11,6 +11,8 @@ import pytest
 from aicjax.sweeps.run import sweep
 from tests.sweeps.runs import SPEC, files, output, python
 
+pytestmark = pytest.mark.as_shipped
+
 
 def digest(found: dict[str, bytes]) -> str:
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()

@@ -24,6 +24,8 @@ from aicjax.sweeps.share import Progress
 from tests.sweeps.runs import CHUNKS, SPEC, files, python
 from tests.sweeps.sweeping import ROUNDING, search_points
 
+pytestmark = pytest.mark.as_shipped
+
 
 @functools.cache
 def uninterrupted() -> SweepResult:
