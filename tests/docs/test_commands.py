@@ -101,6 +101,12 @@ def test_command_page_covers_the_search():
     assert {flag for flag in flags if flag not in text} <= {"--target-request-rate"}
 
 
+def test_the_command_page_has_every_command():
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    shown = [command for command, about in PROGRAM.commands.items() if not about.hidden]
+    assert [command for command in shown if f"\n## {command}\n" not in text] == []
+
+
 def test_sections_of_the_command_page_name_flags_of_their_command():
     sections = re.split(r"^## ", (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     seen = 0
