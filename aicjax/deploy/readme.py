@@ -45,12 +45,11 @@ def readme(deployment: Deployment, target: str, files: Iterable[str]) -> str:
     """
     start, names = load_starts()[target], list(files)
     llm_d = load_clusters().llm_d
-    guide = llm_d.guide["disagg" if deployment.disaggregated else "agg"]
     words = {
         "name": deployment.name,
         "namespace": f" -n {deployment.site.namespace}" if deployment.site.namespace else "",
-        "guide": guide,
-        "router": llm_d.router.format(guide=guide),
+        "guide": llm_d.guide_of(deployment.disaggregated),
+        "router": llm_d.router_of(deployment.disaggregated),
         "guides_tag": llm_d.guides_tag,
         "chart": llm_d.chart,
         "chart_repository": llm_d.chart_repository,

@@ -155,6 +155,14 @@ class LlmD:
     model_folder: str
     model_size: str
 
+    def guide_of(self, disaggregated: bool) -> str:
+        """The guide that a deployment follows."""
+        return self.guide["disagg" if disaggregated else "agg"]
+
+    def router_of(self, disaggregated: bool) -> str:
+        """Service of the router of that guide."""
+        return self.router.format(guide=self.guide_of(disaggregated))
+
 
 @dataclass(frozen=True)
 class Clusters:

@@ -61,11 +61,6 @@ def port_of(deployment: Deployment, name: str) -> int:
     return llm_d().target_port if behind_proxy else llm_d().service_port
 
 
-def guide(deployment: Deployment) -> str:
-    """The guide that a deployment follows."""
-    return llm_d().guide["disagg" if deployment.disaggregated else "agg"]
-
-
 def model_label(model: str) -> str:
     """A model's name as the value of a label."""
     return re.sub(r"[^\w.-]", "-", PurePath(model).name)[:LABEL_LENGTH].strip("-._")
@@ -73,7 +68,7 @@ def model_label(model: str) -> str:
 
 def router_url(deployment: Deployment) -> str:
     """Where the router of the guide answers inside the cluster."""
-    return f"http://{llm_d().router.format(guide=guide(deployment))}"
+    return f"http://{llm_d().router_of(deployment.disaggregated)}"
 
 
 def worker_problems(deployment: Deployment, started: list[Started]) -> Iterator[str]:

@@ -11,16 +11,14 @@ from aicjax.deploy.settings import Engine, Runtime, load_clusters, load_server
 from aicjax.deploy.targets.llm_d import (
     DECODE,
     PREFILL,
-    guide,
     llm_d,
     model_label,
     pods,
-    port_of,
     require_llm_d,
     router_url,
     worker_problems,
 )
-from aicjax.deploy.targets.pods import POD_ADDRESS, gpus_in, started_in
+from aicjax.deploy.targets.pods import POD_ADDRESS, Pod, gpus_in, started_in
 from aicjax.deploy.targets.target import Target
 from aicjax.deploy.templates import documents, fill
 
@@ -38,7 +36,7 @@ def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[st
         llm_d=llm_d(),
         pods=parts,
         multinode=any(pod.nodes > 1 for pod in parts.values()),
-        guide=guide(deployment),
+        guide=llm_d().guide_of(deployment.disaggregated),
         label=model_label(deployment.model),
         uri=_uri(deployment),
         secret=deployment.site.secret or llm_d().secret,
@@ -89,27 +87,26 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
         yield f"{VALUES_FILE}: the proxy does not speak the protocol of {deployment.engine}"
     engine = load_server(deployment.engine)
     parts = pods(deployment, engine)
-    for name in (PREFILL, DECODE):
-        if values[name]["create"]:
-            port = port_of(deployment, name)
-            yield from (f"{VALUES_FILE}, {name}: {problem}" for problem in _of_part(values[name], port, engine))
-            pod, stated = parts[name], values[name]["parallelism"]
-            if (stated["workers"], stated["data"]) != (pod.nodes, pod.role.layout.dp):
-                yield f"{VALUES_FILE}, {name}: other workers or ranks than a replica has"
-            if values[name]["containers"][0]["command"] != pod.words:
-                yield f"{VALUES_FILE}, {name}: not the command of its server"
     if values["multinode"] != any(pod.nodes > 1 for pod in parts.values()):
         yield f"{VALUES_FILE}: multinode is {str(values['multinode']).lower()}"
+    for name in (PREFILL, DECODE):
+        if values[name]["create"]:
+            yield from (f"{VALUES_FILE}, {name}: {problem}" for problem in _of_part(values[name], parts[name], engine))
 
 
-def _of_part(part: Mapping[str, Any], port: int, engine: Engine) -> Iterator[str]:
+def _of_part(part: Mapping[str, Any], pod: Pod, engine: Engine) -> Iterator[str]:
+    """The part of the values for one kind of pods."""
     container, sizes = part["containers"][0], part["parallelism"]
     if gpus_in(container) != sizes["tensor"] * sizes["dataLocal"]:
         yield "tensor times dataLocal are not the GPUs of a pod"
+    if (sizes["workers"], sizes["data"]) != (pod.nodes, pod.role.layout.dp):
+        yield "other workers or ranks than a replica has"
+    if container["command"] != pod.words:
+        yield "not the command of its server"
     probed = {probe["httpGet"]["port"] for probe in container["extraConfig"].values()}
     open_ports = {entry["containerPort"] for entry in container["ports"]} - {engine.server.transfer_port}
-    if probed != {port} or open_ports != {port}:
-        yield f"not all ports are {port}"
+    if probed != {pod.port} or open_ports != {pod.port}:
+        yield f"not all ports are {pod.port}"
 
 
 def _nulls(values: Any, place: str = "") -> Iterator[str]:

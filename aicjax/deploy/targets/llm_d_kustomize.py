@@ -10,7 +10,6 @@ from aicjax.deploy.settings import Engine, Runtime, load_server
 from aicjax.deploy.targets.llm_d import (
     DECODE,
     PREFILL,
-    guide,
     llm_d,
     model_label,
     pods,
@@ -29,7 +28,7 @@ PATCH_FILE = "patch-{name}.yaml"
 def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[str, str]:
     require_llm_d(deployment, engine, "llm-d-kustomize")
     parts = pods(deployment, engine)
-    values = {"deployment": deployment, "llm_d": llm_d(), "guide": guide(deployment)}
+    values = {"deployment": deployment, "llm_d": llm_d(), "guide": llm_d().guide_of(deployment.disaggregated)}
     values |= {"cache": llm_d().model_folder if deployment.site.model_cache else "", "address": POD_ADDRESS}
     values |= {"label": model_label(deployment.model), "secret": deployment.site.secret or llm_d().secret}
     names = [PATCH_FILE.format(name=name) for name in parts]
@@ -42,7 +41,7 @@ def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[st
 
 def base(deployment: Deployment) -> str:
     """Address of the folder of the guide, at its tag."""
-    folder = llm_d().base.format(guide=guide(deployment), engine=deployment.engine)
+    folder = llm_d().base.format(guide=llm_d().guide_of(deployment.disaggregated), engine=deployment.engine)
     return f"{llm_d().guides}//{folder}?ref={llm_d().guides_tag}"
 
 
@@ -68,7 +67,7 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
     """Ports; the base of the guide at its tag, and the Deployments that it holds."""
     yield from worker_problems(deployment, started)
     if documents(files[OVERLAY_FILE])[0]["resources"] != [base(deployment)]:
-        yield f"{OVERLAY_FILE}: not over the guide {guide(deployment)} at {llm_d().guides_tag}"
+        yield f"{OVERLAY_FILE}: not over the guide {llm_d().guide_of(deployment.disaggregated)} at {llm_d().guides_tag}"
     for name in (PREFILL, DECODE):
         if _patched(name, files):
             patch = documents(files[PATCH_FILE.format(name=name)])[0]
