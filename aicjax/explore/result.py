@@ -161,7 +161,7 @@ class TaskResult:
         error: Why there is no row, or None.
         refused: Layouts left out.
         evaluated: Number of points or candidates evaluated.
-        explain: Explanation of a top row by its position, or None for a merge.
+        explain: Explanation of a top row by its position; None without rows.
         grid: Name of the candidate lists.
         baseline: What the experiment finds on the coarser grid that an exhaustive one extends; None without one.
         sensitivities: What moves a top row, by its position, most first; None where that is not modelled: for attention

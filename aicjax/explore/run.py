@@ -3,7 +3,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,13 +19,13 @@ from aicjax.explore.grid_gain import Baseline
 from aicjax.explore.pareto import pareto_front
 from aicjax.explore.pick import order_of_engines
 from aicjax.explore.request import BACKENDS, RECOMMENDING, SearchRequest
-from aicjax.explore.result import SearchResult, Sensitivity, TaskResult
+from aicjax.explore.result import SearchResult, TaskResult
 from aicjax.explore.task import Budget, Task
 from aicjax.hardware import load_system
 
 _PLANNERS = {"agg": plan_agg_task, "afd": plan_afd_task, "disagg": plan_disagg_task}
 _MODES = {"auto": ("agg", "disagg"), "all": ("agg", "afd", "disagg")}
-Moves = Callable[[int], tuple[Sensitivity, ...]]
+_Told = TypeVar("_Told")
 
 _MERGE_ABOVE = 2  # experiments: with more, those of one serving mode are merged
 
@@ -147,7 +147,8 @@ def _merge(request: SearchRequest, mode: str, parts: list[TaskResult]) -> TaskRe
     on_request = request.request_latency is not None or request.osl == 1
     x = "request_latency" if on_request else "tokens/s/user"
     order = order_of_engines(best, by_throughput=request.switches.merged_loads_by_throughput)[: request.top_n]
-    owners = [(part.sensitivities, row) for part in ranked for row in range(frames.length(part.best))]
+    owners = [(part, row) for part in ranked for row in range(frames.length(part.best))]
+    picked = [owners[at] for at in order.tolist()]
     return TaskResult(
         name=mode,
         serving_mode=mode,
@@ -158,15 +159,16 @@ def _merge(request: SearchRequest, mode: str, parts: list[TaskResult]) -> TaskRe
         meets_target=meets,
         shortfall=None if meets else filled[0].shortfall,
         evaluated=sum(part.evaluated for part in parts),
-        sensitivities=_of_owners([owners[at] for at in order.tolist()]),
+        explain=_of_owners([(part.explain, row) for part, row in picked]),
+        sensitivities=_of_owners([(part.sensitivities, row) for part, row in picked]),
         grid=request.grid_name,
         baseline=Baseline.first(part.baseline for part in parts),
     )
 
 
-def _of_owners(owners: Sequence[tuple[Moves | None, int]]) -> Moves | None:
-    """What moves each row of a merge, asked of the experiment that it is from."""
-    asked = [functools.partial(moves, row) for moves, row in owners if moves is not None]
+def _of_owners(owners: Sequence[tuple[Callable[[int], _Told] | None, int]]) -> Callable[[int], _Told] | None:
+    """What is told of each row of a merge, asked of the experiment that it is from."""
+    asked = [functools.partial(tell, row) for tell, row in owners if tell is not None]
     return None if len(asked) < len(owners) else lambda row: asked[row]()
 
 

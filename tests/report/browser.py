@@ -61,10 +61,10 @@ FOCUSABLE = """() => [...document.querySelectorAll("a[href], button, summary, [t
   .filter((each) => each.checkVisibility({ contentVisibilityAuto: true }))
   .map((each, at) => { each.dataset.stop = at; return at; })"""
 
-# Colours of the page and of a chart.
+# Colours of the page and of all its charts.
 LOOK = """() => [
   getComputedStyle(document.body).backgroundColor,
-  getComputedStyle(document.querySelector("#front .xtick text")).fill,
+  ...[...document.querySelectorAll(".plot .xtick text")].map((each) => getComputedStyle(each).fill),
 ]"""
 
 

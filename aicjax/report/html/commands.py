@@ -13,33 +13,38 @@ TARGET = "dynamo"
 WIDTH = 100
 
 
-def commands(result: SearchResult, command: str | None, saved_in: Path | None) -> list[Command]:
-    """What to run next.
+def deploying(result: SearchResult, command: str | None, saved_in: Path | None) -> list[Command]:
+    """What writes the files of the answer; nothing where there is none, or it was asked for in Python.
 
     Args:
         result: The result.
         command: The command line that ran; None where it was asked for in Python.
         saved_in: The folder that `--save-dir` wrote; None without.
     """
-    found = []
     winner = result.winner
-    if winner is not None and winner.meets_target:
-        if saved_in is not None:
-            row = f"--experiment {shlex.quote(winner.name)} --row 1"
-            files = f"aicjax deploy --from {shlex.quote(str(saved_in))} {row} --target {TARGET}"
-        elif command is not None:
-            files = f"{command} --save-dir runs --deployment-target {TARGET}"
-        else:
-            files = ""
-        if files:
-            found.append(Command("Write the files that start it", folded(files)))
-    if command is not None:
-        found.append(Command("Run this again", folded(command)))
+    if winner is None or not winner.meets_target:
+        return []
+    if saved_in is not None:
+        row = f"--experiment {shlex.quote(winner.name)} --row 1"
+        files = f"aicjax deploy --from {shlex.quote(str(saved_in))} {row} --target {TARGET}"
+    elif command is not None:
+        files = f"{command} --save-dir runs --deployment-target {TARGET}"
     else:
-        found.append(
-            Command("Run this again in Python", in_python("search", result.request.model_dump(exclude_defaults=True)))
-        )
-    return found
+        return []
+    return [Command("Write the files that start it", folded(files))]
+
+
+def again(command: str | None, function: str, fields: Mapping[str, Any]) -> Command:
+    """What runs the same once more.
+
+    Args:
+        command: The command line that ran; None where it was asked for in Python.
+        function: The public function that answers.
+        fields: What it is given.
+    """
+    if command is not None:
+        return Command("Run this again", folded(command))
+    return Command("Run this again in Python", in_python(function, fields))
 
 
 def in_python(function: str, fields: Mapping[str, Any]) -> str:

@@ -4,9 +4,8 @@
 from aicjax._names import counted
 from aicjax.explore.comparison import ExperimentsResult
 from aicjax.report import comparison, manifest, phrases
-from aicjax.report.html import answer, front, inputs, margin, palette, search_page, tops
-from aicjax.report.html.commands import folded
-from aicjax.report.html.parts import Cell, Column, Command, Page, Panel, Table, number
+from aicjax.report.html import answer, front, margin, palette, search_page, tops
+from aicjax.report.html.parts import Cell, Column, Page, Panel, Table, number
 
 
 def page(result: ExperimentsResult, *, command: str | None = None) -> Page:
@@ -31,7 +30,7 @@ def page(result: ExperimentsResult, *, command: str | None = None) -> Page:
         reasons = list(head.reasons)
         panels += [tops.panel(shown, errors, result.chosen), *search_page.behind(chosen, shown, margin.margins(shown))]
         content = manifest.of_result(chosen)
-        panels.append(inputs.panel(content, search_page.stated(chosen.request), refused=search_page.refused(chosen)))
+        panels.append(search_page.rests_on(chosen, content, command))
     else:
         reasons = [("Why", [f"{name}: {reason}" for name, reason in errors.items()])]
     return Page(
@@ -41,7 +40,7 @@ def page(result: ExperimentsResult, *, command: str | None = None) -> Page:
         tone=tone,
         tiles=tiles,
         reasons=reasons,
-        commands=[] if command is None else [Command("Run this again", folded(command))],
+        commands=[],
         panels=[panel for panel in panels if panel is not None],
         saved=content or None,
         picture="front",

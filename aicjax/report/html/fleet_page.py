@@ -33,7 +33,13 @@ def page(answer: Any, *, command: str | None = None) -> Page:
     ]
     asked = getattr(answer, "asked", None)
     content = {"aicjax": aicjax.__version__, "python": platform.python_version()}
-    panels.append(inputs.panel(content, fleet_charts.facts(asked)))
+    panels.append(
+        inputs.panel(
+            content,
+            fleet_charts.facts(asked),
+            again=None if command is None else Command("Run this again", folded(command)),
+        )
+    )
     reasons = [("The answer", others)] if others else []
     if error is not None:
         reasons.insert(0, ("What is missed", [str(error)]))
@@ -44,7 +50,7 @@ def page(answer: Any, *, command: str | None = None) -> Page:
         tone="good" if error is None else "bad",
         tiles=[],
         reasons=reasons,
-        commands=[] if command is None else [Command("Run this again", folded(command))],
+        commands=[],
         panels=[panel for panel in panels if panel is not None],
         picture=fleet_charts.NAME,
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aicjax.explore.result import Refusal
-from aicjax.report.html.parts import Cell, Column, Facts, Folded, Panel, Part, Table, Text
+from aicjax.report.html.parts import Cell, Column, Command, Facts, Folded, Panel, Part, Table
 
 SHOWN_REFUSALS = 100
 HASH_DIGITS = 16  # of a hash that are shown; the manifest has all
@@ -16,7 +16,7 @@ def panel(
     stated: Mapping[str, Any],
     *,
     refused: Sequence[tuple[str, Refusal]] = (),
-    how: Sequence[str] = (),
+    again: Command | None = None,
 ) -> Panel:
     """The panel.
 
@@ -24,9 +24,9 @@ def panel(
         saved: The manifest of the run, or what there is of it.
         stated: Inputs that are not the defaults.
         refused: Layouts left out, with their experiments.
-        how: How to repeat the run, in sentences.
+        again: How to repeat the run.
     """
-    parts: list[Part] = [Text(how)] if how else []
+    parts: list[Part] = [] if again is None else [again]
     parts.append(Facts("What was asked", _pairs(stated)))
     defaults = {name: value for name, value in saved.get("inputs", {}).items() if name not in stated}
     if defaults:

@@ -9,9 +9,9 @@ from aicjax.explore.point import EstimateResult
 from aicjax.report import manifest, phrases, point, sensitivity
 from aicjax.report.html import inputs, memory, moves, steps
 from aicjax.report.html.answer import sure_lines, tile
-from aicjax.report.html.commands import folded, in_python
+from aicjax.report.html.commands import again
 from aicjax.report.html.figures import short_layouts
-from aicjax.report.html.parts import Command, Page
+from aicjax.report.html.parts import Page
 from aicjax.report.html.search_page import stated
 
 
@@ -50,10 +50,10 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
         steps.roofline_panel(("this point", result.steps)),
         memory.panel([(use.role, [use]) for use in result.memory]),
         moves.panel(moved, sensitivity.LEAST),
-        inputs.panel(content, stated(request)),
+        inputs.panel(
+            content, stated(request), again=again(command, "estimate", request.model_dump(exclude_defaults=True))
+        ),
     ]
-    shown = Command("Run this again", folded(command)) if command is not None else None
-    fields = request.model_dump(exclude_defaults=True)
     return Page(
         title=f"{phrases.model(request)}: {row['tokens/s/gpu']:,.1f} tokens/s/GPU"
         if row.get("tokens/s/gpu")
@@ -66,7 +66,7 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
             ("How sure", [*sure_lines(known), *sources]),
             *([("Warnings", result.warnings)] if result.warnings else []),
         ],
-        commands=[shown or Command("Run this again in Python", in_python("estimate", fields))],
+        commands=[],
         panels=[panel for panel in panels if panel is not None],
     )
 

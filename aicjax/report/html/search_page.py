@@ -10,7 +10,7 @@ from aicjax.explore.request import EstimateRequest, SearchRequest
 from aicjax.explore.result import SearchResult
 from aicjax.report import manifest, sensitivity, summary
 from aicjax.report.html import answer, balance, front, inputs, margin, memory, moves, palette, steps, tops
-from aicjax.report.html.commands import commands
+from aicjax.report.html.commands import again, deploying
 from aicjax.report.html.front import Shown
 from aicjax.report.html.parts import Page, Panel
 
@@ -35,8 +35,8 @@ def page(result: SearchResult, *, command: str | None = None, saved_in: Path | N
         tone=head.tone,
         tiles=head.tiles,
         reasons=head.reasons,
-        commands=commands(result, command, saved_in),
-        panels=[*panels(result, shown, found), inputs.panel(content, stated(result.request), refused=refused(result))],
+        commands=deploying(result, command, saved_in),
+        panels=[*panels(result, shown, found), rests_on(result, content, command)],
         saved=content,
         picture="front",
     )
@@ -78,13 +78,15 @@ def behind(result: SearchResult, shown: Sequence[Shown], found: Sequence[margin.
     return [panel for panel in known if panel is not None]
 
 
+def rests_on(result: SearchResult, content: Mapping[str, Any], command: str | None) -> Panel:
+    """The panel of the inputs of a search, by its manifest."""
+    left_out = [(name, refusal) for name, task in result.by_backend.items() for refusal in task.refused]
+    repeated = again(command, "search", result.request.model_dump(exclude_defaults=True))
+    return inputs.panel(content, stated(result.request), refused=left_out, again=repeated)
+
+
 def stated(request: SearchRequest | EstimateRequest) -> dict[str, Any]:
     """Inputs of a request that are not the defaults."""
     defaults = {name: of.default for name, of in type(request).model_fields.items()}
     values: Mapping[str, Any] = request.model_dump(mode="json")
     return {name: value for name, value in values.items() if value != defaults.get(name)}
-
-
-def refused(result: SearchResult) -> list[tuple[str, Any]]:
-    """Layouts left out, with their experiments."""
-    return [(name, refusal) for name, task in result.by_backend.items() for refusal in task.refused]
