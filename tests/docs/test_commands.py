@@ -93,8 +93,6 @@ def test_files_that_pages_name_exist(page: Path):
     assert [path for path in named if path not in MADE and not (ROOT / path).exists()] == []
 
 
-
-
 def test_command_page_covers_the_search():
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     flags = {flag for flag in _flags(PROGRAM.commands["search"]) if flag != "--help"}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README shows what the program prints, repeats figures of the pages, and says the same in both languages."""
 
+import contextlib
+import io
 import re
 from pathlib import Path
 
@@ -32,26 +34,11 @@ def printed() -> list[list[str]]:
     (line,) = {line for line in command_lines(README, "aicjax") if line.startswith(DEMO)}
     recipe = re.sub(r" ?\\\n\s*", " ", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert line in re.sub(r"\$\(BIN\)/", "", recipe)
-    with pytest.MonkeyPatch.context() as patch:
-        lines: list[str] = []
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
         patch.setenv("COLUMNS", "200")
-        patch.setattr("sys.stdout", _Sink(lines))
         assert run(line.split()[1:]) == 0
-    return [text.split() for text in "".join(lines).splitlines()]
-
-
-class _Sink:
-    """A stream that keeps what is written."""
-
-    encoding, errors = "utf-8", "strict"
-
-    def __init__(self, lines: list[str]):
-        self.write = lines.append
-
-    def flush(self) -> None: ...
-
-    def isatty(self) -> bool:
-        return False
+    return [text.split() for text in shown.getvalue().splitlines()]
 
 
 def test_the_readme_shows_what_the_demo_prints(printed: list[list[str]]):
