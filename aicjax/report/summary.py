@@ -37,14 +37,19 @@ def question(result: SearchResult) -> list[str]:
         gpus = f"{request.target_request_rate:g} requests/s on {systems}"
     else:
         gpus = f"{request.target_concurrency:g} concurrent requests on {systems}"
-    workload = f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens"
+    asked = f"{workload(request)}; {request.database_mode}{phrases.following(request)}"
+    return [f"{phrases.model(request)}: {gpus}, {versions}", asked]
+
+
+def workload(request: SearchRequest) -> str:
+    """Lengths and limits of a request."""
+    text = f"{request.isl} prompt tokens ({request.prefix} cached), {request.osl} output tokens"
     if request.has_images:
         count, sides = request.num_images_per_request, f"{request.image_height} x {request.image_width}"
-        workload += f", {counted(count, 'image')} of {sides} pixels"
+        text += f", {counted(count, 'image')} of {sides} pixels"
     if request.nextn:
-        workload += f", {request.nextn} drafts a step ({request.nextn_accepted:g} accepted)"
-    asked = f"{workload}; {_limits(request)}; {request.database_mode}{phrases.following(request)}"
-    return [f"{phrases.model(request)}: {gpus}, {versions}", asked]
+        text += f", {request.nextn} drafts a step ({request.nextn_accepted:g} accepted)"
+    return f"{text}; {_limits(request)}"
 
 
 def _limits(request: SearchRequest) -> str:

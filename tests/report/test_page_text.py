@@ -95,7 +95,7 @@ def test_a_search_without_an_answer_says_why_and_what_is_nearest():
     failed = results.failed("agg", "agg: no configuration meets the limits. Binding: TTFT, limit 1 ms.")
     text = page.render(search_page.page(results.result(failed)))
     assert _title(text) == "No configuration keeps the limits"
-    assert "binding: TTFT, limit 1 ms" in text
+    assert "Binding: TTFT, limit 1 ms" in text
     assert "What next" in text
 
 

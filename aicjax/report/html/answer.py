@@ -9,6 +9,7 @@ from aicjax._results import Provenance
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, SearchResult, TaskResult
+from aicjax.explore.shortfall import Limits
 from aicjax.report import phrases, summary
 from aicjax.report.html.figures import short_layouts
 from aicjax.report.html.margin import SURE, Margin
@@ -144,14 +145,8 @@ def why(result: SearchResult, task: TaskResult, row: Row, explanation: Explanati
     versus = summary.comparison(result).removeprefix(", ")
     if versus:
         lines.append(f"{_mode(task)} serving yields {versus} in tokens/s/GPU.")
-    lines += [f"{_mode(each)} serving keeps no limits: {_reason(each)}" for each in others if not each.score]
-    lines += [
-        f"{each.name} misses the limits: {each.shortfall.detail}."
-        for each in others
-        if each.score and not each.meets_target and each.shortfall
-    ]
-    if not task.meets_target and task.shortfall is not None:
-        lines.append(f"Binding: {task.shortfall.detail}.")
+    missed = [each for each in (*others, task) if not each.meets_target]
+    lines += [f"{_mode(each)} serving {_missed(each, result.request)}" for each in missed]
     if explanation is not None:
         held = f"Held back by {summary.BINDING.get(explanation.binding, explanation.binding)}"
         tried = f"; batch {explanation.next_batch}: {explanation.next_batch_reason}" if explanation.next_batch else ""
@@ -169,11 +164,14 @@ def _mode(task: TaskResult) -> str:
     return MODES.get(task.serving_mode, task.name).capitalize()
 
 
-def _reason(task: TaskResult) -> str:
-    if task.shortfall is not None:
-        return f"{task.shortfall.detail}."
-    text = str(task.error or "").removeprefix(f"{task.name}: ").removeprefix("no configuration meets the limits. ")
-    return text[:1].lower() + text[1:]
+def _missed(task: TaskResult, request: SearchRequest) -> str:
+    """What an experiment misses, as the end of a sentence."""
+    short = task.shortfall
+    if short is not None and short.violation_pct is not None and short.binding in ("ttft", "tpot", "request_latency"):
+        limit = Limits.of(request).value(short.binding)
+        return f"misses {summary.BINDING[short.binding]} ({limit:g} ms) by {short.violation_pct:.1f}%."
+    reason = str(task.error or "").removeprefix(f"{task.name}: ").removeprefix("no configuration meets the limits. ")
+    return f"has no configuration within the limits: {reason if short is None else f'{short.detail}.'}"
 
 
 def _how_sure(row: Row, explanation: Explanation | None) -> list[str]:
@@ -216,21 +214,21 @@ def _next(
 def _safer(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> str:
     offers = [(margin, at) for margin in margins if (at := margin.safer()) is not None]
     if not offers:
-        return f"No configuration keeps the limits with {SURE:.0%}: leave room in the limits before you promise them."
+        return f"No configuration is within the limits in {SURE:.0%} of cases: leave room before you promise them."
     margin, at = max(offers, key=lambda offer: offer[0].rows[CLUSTER][offer[1]])
     rate, size = float(margin.rows[CLUSTER][at]), int(margin.rows["num_total_gpus"][at])
     cost = 1 - rate / row.tokens_per_s_per_gpu
     replicas = "" if request.total_gpus is None else f"{request.total_gpus // size} × "
     return (
-        f"To keep the limits with {margin.chance[at]:.0%}: {replicas}({margin.replica(at)}), {margin.name}, at "
-        f"{rate:.0f} tokens/s/GPU, {cost:.0%} less."
+        f"To be within the limits in {margin.chance[at]:.0%} of cases: {replicas}({margin.replica(at)}), {margin.name}, "
+        f"at {rate:.0f} tokens/s/GPU, {cost:.0%} less."
     )
 
 
 def _nothing(result: SearchResult) -> Head:
     """The head where no experiment has a row."""
     failed = [(name, task) for name, task in result.by_backend.items() if task.error is not None]
-    reasons = [f"{name}: {_reason(task)}" for name, task in failed]
+    reasons = [f"{name} {_missed(task, result.request)}" for name, task in failed]
     found = [(name, task.shortfall.nearest) for name, task in failed if task.shortfall is not None]
     nearest = [f"{name}: {short_layouts(where)}." for name, where in found if where]
     ways = ["Loosen the binding limit, give more or other GPUs, or allow other engines (--backend auto)."]

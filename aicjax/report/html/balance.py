@@ -8,8 +8,8 @@ from aicjax._names import counted
 from aicjax.explore import frame as frames
 from aicjax.report.html import palette
 from aicjax.report.html.figures import axis, bar, bars_height
-from aicjax.report.html.front import Shown
 from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, number
+from aicjax.report.html.shown import Shown
 
 SIDES = (("prefill", "(p)", "prefill_degradation"), ("decode", "(d)", "decode_degradation"))
 

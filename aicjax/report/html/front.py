@@ -2,43 +2,23 @@
 """The panel of all configurations: what one request sees against what the GPUs yield, fronts, picks and limits."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.frame import Frame
-from aicjax.explore.pick import over_budget
-from aicjax.explore.request import SearchRequest
-from aicjax.explore.result import TaskResult
 from aicjax.report import phrases
-from aicjax.report.html.figures import axis, labelled, layouts, plain
+from aicjax.report.html.figures import axis
+from aicjax.report.html.front_traces import cloud, front, picked
 from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, number
-from aicjax.report.ranges import Ranges
-from aicjax.report.rows import Row, workers
+from aicjax.report.html.shown import Shown, kept_rows
+from aicjax.report.rows import workers
 
 MOST_POINTS = 30_000  # of one experiment; beyond, the page would be slow
 MOST_DRAWN_AS_SHAPES = 5_000  # of all; beyond, they are drawn by WebGL
 TABLE_ROWS = 200
-
-
-class Shown(NamedTuple):
-    """An experiment on the chart.
-
-    Attributes:
-        name: Its name.
-        task: The experiment.
-        request: What it was asked.
-        rows: Its top list.
-        colour: Its colour on all charts.
-    """
-
-    name: str
-    task: TaskResult
-    request: SearchRequest
-    rows: Sequence[Row]
-    colour: str
 
 
 def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
@@ -58,9 +38,9 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
     points = sum(frames.length(frame) for frame in thinned.values())
     kind = "scatter" if points <= MOST_DRAWN_AS_SHAPES else "scattergl"
     traces: list[dict[str, Any]] = []
-    traces += [_cloud(each, thinned[each.name], x_name, kind) for each in filled]
-    traces += [_front(each, x_name) for each in filled]
-    traces += [trace for each in filled for trace in _picked(each, x_name, each.name == chosen)]
+    traces += [cloud(each, thinned[each.name], x_name, kind) for each in filled]
+    traces += [front(each, x_name) for each in filled]
+    traces += [trace for each in filled for trace in picked(each, x_name, each.name == chosen)]
     everything = sum(frames.length(frame) for frame in kept.values())
     chart = Chart(
         name="front",
@@ -86,15 +66,6 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
     return Panel("configurations", "All configurations", [Text(lines), chart], short="Configurations")
 
 
-def kept_rows(task: TaskResult, request: SearchRequest) -> Frame:
-    """All rows that an experiment kept, with the throughput of the budget."""
-    if not frames.length(task.feasible):
-        return {}
-    if request.total_gpus is None:
-        return frames.with_cluster(task.feasible, task.feasible["tokens/s/gpu"])
-    return over_budget(task.feasible, request.total_gpus)
-
-
 def _thinned(frame: Frame, x_name: str, by_latency: bool) -> Frame:
     """At most `MOST_POINTS` rows, evenly chosen along the axis."""
     rows = frames.length(frame)
@@ -102,122 +73,6 @@ def _thinned(frame: Frame, x_name: str, by_latency: bool) -> Frame:
         return frame
     order = np.argsort(frame[x_name], kind="stable")
     return frames.take(frame, order[np.linspace(0, rows - 1, MOST_POINTS).astype(int)])
-
-
-def _told(frame: Frame) -> tuple[list[Any], str]:
-    """What is told of each row: columns of values, and how they are worded."""
-    columns: list[Any] = []
-    lines: list[str] = []
-
-    def put(values: Any) -> str:
-        columns.append(values)
-        return f"%{{customdata[{len(columns) - 1}]}}"
-
-    if "(d)parallel" in frame:
-        for role, prefix in (("prefill", "(p)"), ("decode", "(d)")):
-            count, layout = put(plain(frame[f"{prefix}workers"])), put(layouts(frame, f"{prefix}parallel"))
-            lines.append(f"<b>{count} × {layout}, batch {put(plain(frame[f'{prefix}bs']))}</b> {role}")
-    else:
-        batch = f", batch {put(plain(frame['bs']))}" if "bs" in frame else ""
-        lines.append(f"<b>{put(layouts(frame, 'parallel'))}{batch}</b>")
-        if "ctx_tokens" in frame:
-            lines.append(f"{put(plain(frame['ctx_tokens']))} prompt tokens a step")
-    if len(set(np.asarray(frame.get("backend", frame.get("(d)backend"))).tolist())) > 1:
-        lines[0] += f" {put(labelled(frame['backend' if 'backend' in frame else '(d)backend']))}"
-    lines.append(f"TTFT {put(plain(frame['ttft']))} ms, TPOT {put(plain(frame['tpot']))} ms")
-    lines.append(f"request {put(plain(frame['request_latency']))} ms")
-    lines.append(f"{put(plain(frame['num_total_gpus']))} GPUs a replica, {put(plain(frame['concurrency']))} in flight")
-    return columns, "<br>".join(lines)
-
-
-def _points(each: Shown, frame: Frame, x_name: str, name: str) -> dict[str, Any]:
-    columns, told = _told(frame)
-    unit = "ms" if x_name == "request_latency" else "tokens/s/user"
-    return {
-        "name": name,
-        "x": plain(frame[x_name]),
-        "y": plain(frame[CLUSTER]),
-        "columns": columns,
-        "hovertemplate": f"{each.name}: {told}<br>%{{y:.2f}} tokens/s/GPU at %{{x:.2f}} {unit}<extra></extra>",
-    }
-
-
-def _cloud(each: Shown, frame: Frame, x_name: str, kind: str) -> dict[str, Any]:
-    count = frames.length(frame)
-    return {
-        **_points(each, frame, x_name, f"{each.name}: {count:,} kept"),
-        "type": kind,
-        "mode": "markers",
-        "marker": {"color": each.colour, "size": 5, "opacity": 0.35},
-    }
-
-
-def _front(each: Shown, x_name: str) -> dict[str, Any]:
-    return {
-        **_points(each, each.task.pareto, x_name, f"{each.name}: front"),
-        "type": "scatter",
-        "mode": "lines",
-        "line": {"color": each.colour, "width": 2.5},
-    }
-
-
-def _picked(each: Shown, x_name: str, won: bool) -> list[dict[str, Any]]:
-    """The top list: the answer as a star with its ranges, the others as rings."""
-    best = each.task.best
-    if not frames.length(best):
-        return []
-    first = np.arange(frames.length(best)) == 0
-    parts = [(best, "picks", "circle-open", 11)]
-    if won:
-        parts = [
-            (frames.take(best, ~first), "other picks", "circle-open", 11),
-            (frames.take(best, first), "", "star", 17),
-        ]
-    traces = []
-    for frame, name, symbol, size in parts:
-        if not frames.length(frame):
-            continue
-        star = symbol == "star"
-        trace = {
-            **_points(each, frame, x_name, "the answer" if star else f"{each.name}: {name}"),
-            "type": "scatter",
-            "mode": "markers",
-            "marker": {
-                "color": each.colour,
-                "size": size,
-                "symbol": symbol,
-                "line": {"color": "--mark", "width": 1.5 if star else 2},
-            },
-        }
-        if not star:
-            trace["marker"]["line"] = {"color": each.colour, "width": 2}
-        if star and each.rows[0].ranges is not None:
-            trace |= _bars(each.rows[0].ranges, trace["x"][0], trace["y"][0], x_name)
-        traces.append(trace)
-    return traces
-
-
-def _bars(ranges: Ranges, x: float, y: float, x_name: str) -> dict[str, Any]:
-    """Ranges of the answer, as what is added and taken away on both axes."""
-    low, _, high = ranges.tokens_per_s_per_gpu
-    bars = {"error_y": _ends(low, y, high)}
-    if x_name == "request_latency":
-        bars["error_x"] = _ends(ranges.request_latency_ms[0], x, ranges.request_latency_ms[2])
-    elif ranges.tpot_ms is not None:
-        bars["error_x"] = _ends(1000 / ranges.tpot_ms[2], x, 1000 / ranges.tpot_ms[0])
-    return bars
-
-
-def _ends(low: float, value: float, high: float) -> dict[str, Any]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": plain([high - value]),
-        "arrayminus": plain([value - low]),
-        "color": "--mark",
-        "thickness": 1.5,
-        "width": 5,
-    }
 
 
 def _layout(filled: Sequence[Shown], x_name: str, by_latency: bool) -> dict[str, Any]:
@@ -281,12 +136,12 @@ def _table(filled: Sequence[Shown], x_name: str, by_latency: bool) -> Table:
     rows: list[Sequence[Cell]] = []
     total = 0
     for each in filled:
-        front = each.task.pareto
-        length = frames.length(front)
+        rows_of_front = each.task.pareto
+        length = frames.length(rows_of_front)
         total += length
         share = max(1, TABLE_ROWS // len(filled))
         at = np.unique(np.linspace(0, length - 1, min(length, share)).astype(int))
-        rows += [_line(each, record, x_name) for record in frames.rows(frames.take(front, at))]
+        rows += [_line(each, record, x_name) for record in frames.rows(frames.take(rows_of_front, at))]
     thinned = f", {len(rows)} of {total} configurations" if len(rows) < total else ""
     head = "request, ms" if by_latency else "tokens/s/user"
     columns = [

@@ -12,8 +12,8 @@ from aicjax.explore.frame import Frame
 from aicjax.explore.pareto import pareto_front
 from aicjax.report import phrases, ranges
 from aicjax.report.html.figures import axis, plain
-from aicjax.report.html.front import Shown, kept_rows
 from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, number
+from aicjax.report.html.shown import Shown, kept_rows
 from aicjax.report.rows import workers
 
 SURE = 0.8  # chance at which a configuration is named as the safer one: that of the ranges

@@ -8,11 +8,18 @@ from typing import Any
 from aicjax.explore import frame as frames
 from aicjax.explore.request import EstimateRequest, SearchRequest
 from aicjax.explore.result import SearchResult
-from aicjax.report import manifest, sensitivity, summary
+from aicjax.report import manifest, phrases, sensitivity, summary
 from aicjax.report.html import answer, balance, front, inputs, margin, memory, moves, palette, steps, tops
 from aicjax.report.html.commands import again, deploying
-from aicjax.report.html.front import Shown
 from aicjax.report.html.parts import Page, Panel
+from aicjax.report.html.shown import Shown
+
+SOURCES = {
+    "SILICON": "from measured tables",
+    "HYBRID": "from measured tables, and estimates where they miss",
+    "EMPIRICAL": "from estimates alone",
+    "SOL": "from rooflines alone",
+}
 
 
 def page(result: SearchResult, *, command: str | None = None, saved_in: Path | None = None) -> Page:
@@ -27,10 +34,11 @@ def page(result: SearchResult, *, command: str | None = None, saved_in: Path | N
     found = margin.margins(shown)
     head = answer.head(result, found)
     content = manifest.of_result(result)
-    question, asked = summary.question(result)
+    request = result.request
+    source = f"{SOURCES[request.database_mode]}{phrases.following(request)}"
     return Page(
         title=head.title,
-        kicker=f"{question}; {asked}",
+        kicker=f"{summary.question(result)[0]}; {summary.workload(request)}; {source}",
         lead=head.lead,
         tone=head.tone,
         tiles=head.tiles,

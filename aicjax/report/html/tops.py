@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from aicjax.report import phrases
 from aicjax.report.html.answer import ends
-from aicjax.report.html.front import Shown
 from aicjax.report.html.parts import Cell, Column, Panel, Part, Table, Text, number
+from aicjax.report.html.shown import Shown
 from aicjax.report.ranges import Quantiles
 from aicjax.report.rows import Row
 from aicjax.report.summary import BINDING
