@@ -142,6 +142,10 @@ def load_constants(backend: str, name: str = DEFAULT_CONSTANTS, *, model: str = 
     Raises:
         InputError: No such file, or an unknown backend.
         DataError: A number is missing, unknown or has no unit, meaning or source.
+
+    Examples:
+        >>> load_constants("vllm", "reference").disagg.ttft_correction
+        1.8
     """
     path = constants_file(name)
     values = _read(path)

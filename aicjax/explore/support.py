@@ -79,6 +79,10 @@ def support(models: Iterable[str], system: str, backend: str, **inputs: Any) -> 
 
     Raises:
         InputError: An unknown system or field.
+
+    Examples:
+        >>> [verdict.reasons for verdict in support(["Qwen/Qwen3-8B"], "b60", "trtllm")]
+        [{'agg': 'no measured tables', 'disagg': 'no measured tables'}]
     """
     if backend not in available(load_system(system).name) and "backend_version" not in inputs:
         none = dict.fromkeys(MODES, "no measured tables")

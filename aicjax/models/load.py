@@ -34,6 +34,11 @@ def load_model(name_or_dir: str | Path, family: str | None = None, compat: Compa
         InputError: No such model; near names are suggested.
         DataError: Invalid JSON, or a field is missing or odd: names file, key and architecture.
         UnsupportedModel: An unknown architecture.
+
+    Examples:
+        >>> model = load_model("Qwen/Qwen3-32B-FP8")
+        >>> model.family, model.layers, model.num_heads, model.num_kv_heads
+        ('LLAMA', 64, 64, 8)
     """
     path, name = config_file(name_or_dir)
     return parse_config(*read_config(path), name=name, source=str(path), family=family, compat=compat)

@@ -39,6 +39,14 @@ def op_lists(
     Raises:
         InputError: The layout, the depth or the exchange is not valid.
         UnsupportedModel: The family has no operator list.
+
+    Examples:
+        >>> from aicjax import load_model, load_system, resolve_quantisation
+        >>> model = load_model("Qwen/Qwen3-8B")
+        >>> formats = resolve_quantisation(model, load_system("h200_sxm"), "vllm", "0.24.0")
+        >>> lists = op_lists(model, Parallel(tp=2), formats, "vllm")
+        >>> next(op for op in lists.generation if op.name == "generation_qkv_gemm")
+        Gemm(name='generation_qkv_gemm', scale=36.0, n=3072, k=4096, quant='bfloat16', ...)
     """
     check_parallel(model, parallel, backend)
     check_expert_blocks(model, parallel, quantisation)

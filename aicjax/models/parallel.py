@@ -15,6 +15,11 @@ class Parallel:
         moe_tp: Tensor parallel size of the experts.
         moe_ep: Expert parallel size.
         cp: Context parallel size of the prefill.
+
+    Examples:
+        >>> layout = Parallel(tp=2, dp=4, moe_ep=8)
+        >>> layout.gpus, layout.label
+        (8, 'tp2pp1dp4etp1ep8')
     """
 
     tp: int = 1
