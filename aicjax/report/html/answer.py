@@ -18,7 +18,8 @@ from aicjax.report.ranges import Quantiles, Ranges, cell
 from aicjax.report.rows import Row
 
 MODES = {"agg": "aggregated", "disagg": "disaggregated", "afd": "attention and feed-forward apart"}
-LIKELY, EVEN = 0.7, 0.4  # chances from which limits are called kept, and a toss-up
+LIKELY, EVEN = 0.8, 0.4  # chances from which an answer is called likely to keep its limits, and a toss-up
+_ODDS = ((LIKELY, "likely"), (0.6, "more likely than not"), (EVEN, "about a coin toss"), (0.0, "unlikely"))
 
 
 class Head(NamedTuple):
@@ -84,31 +85,38 @@ def tiles(row: Row, request: SearchRequest | None) -> list[Tile]:
     if request is not None:
         latency = request.request_latency
         limits = {"ttft": request.ttft, "tpot": request.tpot if latency is None else None, "request": latency}
-    found = [tile("Throughput", row.tokens_per_s_per_gpu, "tokens/s/GPU", known and known.tokens_per_s_per_gpu, ",.0f")]
+    found = [tile("Throughput", row.tokens_per_s_per_gpu, "tokens/s/GPU", known and known.tokens_per_s_per_gpu)]
     if row.tokens_per_s_per_user is not None:
         tpot = None if known is None else known.tpot_ms
         speed = None if tpot is None else (1000 / tpot[2], 1000 / tpot[1], 1000 / tpot[0])
-        found.append(tile("One user reads", row.tokens_per_s_per_user, "tokens/s", speed, ",.0f"))
-    found.append(tile("Time to first token", row.ttft_ms, "ms", known and known.ttft_ms, ",.0f", limits.get("ttft")))
+        found.append(tile("One user reads", row.tokens_per_s_per_user, "tokens/s", speed))
+    found.append(tile("Time to first token", row.ttft_ms, "ms", known and known.ttft_ms, limits.get("ttft")))
     if row.tpot_ms is not None:
-        found.append(tile("Time per token", row.tpot_ms, "ms", known and known.tpot_ms, ",.2f", limits.get("tpot")))
+        found.append(tile("Time per token", row.tpot_ms, "ms", known and known.tpot_ms, limits.get("tpot")))
     of_request = known and known.request_latency_ms
-    found.append(tile("A whole request", row.request_latency_ms, "ms", of_request, ",.0f", limits.get("request")))
+    found.append(tile("A whole request", row.request_latency_ms, "ms", of_request, limits.get("request")))
     if known is not None and known.limits_met is not None:
         found.append(_chance(known.limits_met))
     return found
 
 
-def tile(label: str, value: float, unit: str, known: Quantiles | None, form: str, limit: float | None = None) -> Tile:
-    """A figure with its range and its limit, in a format."""
+def tile(label: str, value: float, unit: str, known: Quantiles | None, limit: float | None = None) -> Tile:
+    """A figure with its range and its limit, to three digits."""
     notes = [] if known is None else [f"8 of 10: {ends(known)}"]
     notes += [] if limit is None else [f"limit {limit:g}"]
     tone: Tone = "plain"
     if limit is not None and value > limit:
         tone = "bad"
     return Tile(
-        label, format(value, form), unit, None if known is None else _scale(known, value, limit), "; ".join(notes), tone
+        label, three_digits(value), unit, None if known is None else _scale(known, value, limit), "; ".join(notes), tone
     )
+
+
+def three_digits(value: float) -> str:
+    """A number with three digits at least, a count as it is: `5,107`, `98.3`, `9.88`, `4`."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
 def ends(of: Quantiles) -> str:
@@ -135,7 +143,7 @@ def _chance(chance: float) -> Tile:
 
 
 def _odds(chance: float) -> str:
-    return "likely" if chance >= LIKELY else "about a coin toss" if chance >= EVEN else "unlikely"
+    return next(word for least, word in _ODDS if chance >= least)
 
 
 def why(result: SearchResult, task: TaskResult, row: Row, explanation: Explanation | None) -> list[str]:
@@ -144,7 +152,8 @@ def why(result: SearchResult, task: TaskResult, row: Row, explanation: Explanati
     lines = []
     versus = summary.comparison(result).removeprefix(", ")
     if versus:
-        lines.append(f"{_mode(task)} serving yields {versus} in tokens/s/GPU.")
+        budgeted = summary.budget(result.request) is not None
+        lines.append(f"{_mode(task)} serving {f'yields {versus} in tokens/s/GPU' if budgeted else f'needs {versus}'}.")
     missed = [each for each in (*others, task) if not each.meets_target]
     lines += [f"{_mode(each)} serving {_missed(each, result.request)}" for each in missed]
     if explanation is not None:
@@ -189,7 +198,7 @@ def _how_sure(row: Row, explanation: Explanation | None) -> list[str]:
 def sure_lines(known: Ranges | None) -> list[str]:
     """How sure figures are, by their ranges."""
     if known is None:
-        return ["The constants in force say nothing of errors: there are no ranges."]
+        return ["Nothing is known of its errors: there are no ranges."]
     lines = ["The bands above held 8 of 10 measured servers that the fit had not seen."]
     if known.limits_met is not None:
         lines.append(f"The chance to keep all limits is {known.limits_met:.0%}: {_odds(known.limits_met)}.")
@@ -220,8 +229,8 @@ def _safer(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> str:
     cost = 1 - rate / row.tokens_per_s_per_gpu
     replicas = "" if request.total_gpus is None else f"{request.total_gpus // size} × "
     return (
-        f"To be within the limits in {margin.chance[at]:.0%} of cases: {replicas}({margin.replica(at)}), {margin.name}, "
-        f"at {rate:.0f} tokens/s/GPU, {cost:.0%} less."
+        f"To be within the limits in {margin.chance[at]:.0%} of cases: {replicas}({margin.replica(at)}), "
+        f"{margin.name}, at {rate:.0f} tokens/s/GPU, {cost:.0%} less."
     )
 
 

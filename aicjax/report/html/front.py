@@ -79,7 +79,9 @@ def _layout(filled: Sequence[Shown], x_name: str, by_latency: bool) -> dict[str,
     request = filled[0].request
     limit = request.request_latency if by_latency else 1000 / request.tpot
     end = 1.05 * max(float(each.task.pareto[x_name].max()) for each in filled if frames.length(each.task.pareto))
-    end = max(end, limit or 0.0) if by_latency else end
+    if by_latency:
+        high = [each.rows[0].ranges.request_latency_ms[2] for each in filled if each.rows and each.rows[0].ranges]
+        end = max(end, limit or 0.0, *high)
     x_title = "request latency, ms" if by_latency else "tokens/s per user"
     layout: dict[str, Any] = {
         "xaxis": axis(x_title, range=[0, end]),

@@ -29,8 +29,8 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
         for role, part in result.resolved.items()
     )
     tiles = [
-        tile(label, row[name], unit, getattr(known, of, None) if of else None, form)
-        for label, name, unit, of, form in _FIGURES
+        tile(label, row[name], unit, getattr(known, of, None) if of else None)
+        for label, name, unit, of in _FIGURES
         if row.get(name)
     ]
     open_load = [] if result.open_load is None else [phrases.open_load(result.open_load)]
@@ -72,12 +72,12 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
 
 
 _FIGURES = (
-    ("Throughput", "tokens/s/gpu", "tokens/s/GPU", "tokens_per_s_per_gpu", ",.1f"),
-    ("One user reads", "tokens/s/user", "tokens/s", "", ",.1f"),
-    ("Time to first token", "ttft", "ms", "ttft_ms", ",.1f"),
-    ("Time per token", "tpot", "ms", "tpot_ms", ",.2f"),
-    ("A whole request", "request_latency", "ms", "request_latency_ms", ",.0f"),
-    ("Requests", "seq/s", "requests/s", "", ",.2f"),
-    ("In flight", "concurrency", "requests", "", ",g"),
-    ("GPUs", "num_total_gpus", "", "", ",g"),
+    ("Throughput", "tokens/s/gpu", "tokens/s/GPU", "tokens_per_s_per_gpu"),
+    ("One user reads", "tokens/s/user", "tokens/s", ""),
+    ("Time to first token", "ttft", "ms", "ttft_ms"),
+    ("Time per token", "tpot", "ms", "tpot_ms"),
+    ("A whole request", "request_latency", "ms", "request_latency_ms"),
+    ("Requests", "seq/s", "requests/s", ""),
+    ("In flight", "concurrency", "requests", ""),
+    ("GPUs", "num_total_gpus", "", ""),
 )
