@@ -61,9 +61,9 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
     """The estimate of one point: in-flight batching, a static batch, or a disaggregated deployment.
 
     A worker that does not fit its GPU is refused; where only the KV cache is over its share, static and in-flight
-    estimates carry a warning and a replica is refused. By the mean field, the TTFT of a replica is that of its prefill
-    worker, without the correction for queueing that a search applies; by the closed loop, it has the wait at the
-    utilisation of the prefill workers, where a search has that at the highest utilisation.
+    estimates carry a warning and a replica is refused. The TTFT of a replica is, by the mean field, that of a search,
+    or without its factor where encode workers run; by the closed loop, it has the wait at the utilisation of the prefill
+    workers, where a search has that at the highest.
 
     Args:
         request: The point.
@@ -114,7 +114,9 @@ def _disagg(request: EstimateRequest) -> EstimateResult:
     deployment = parts[0].worker.deployment
     pool, encoders = _pool(request, deployment) if request.enable_epd else (None, 0)
     encode = (encoders, None if pool is None else pool.workers)
-    osl, constants = deployment.load.mean.osl, dataclasses.replace(deployment.disagg, ttft_correction=1.0)
+    osl, constants = deployment.load.mean.osl, deployment.disagg
+    if request.enable_epd:
+        constants = dataclasses.replace(constants, ttft_correction=1.0)
     replica = one_replica(prefill, decode, *counts, osl, constants, *encode)
     if deployment.constants.formulas == "closed_loop":
         constants = replica_constants(deployment.constants, _wait(deployment, parts, counts, replica))

@@ -228,7 +228,7 @@ def _replica_figures(times: Times, inputs: _ReplicaInputs, constants: Constants)
         asked = jnp.maximum(decode.batch * decode.dp * inputs.counts.decode / (inputs.counts.prefill * prefill.dp), 1.0)
         alone = replica_constants(constants, prefills_waited(constants, utilisation, asked, inputs.waves))
     else:
-        alone = dataclasses.replace(at, ttft_correction=1.0)
+        alone = at
     found, lone = estimate(at), estimate(alone)
     ttft_ms = jnp.where(inputs.queued, found.ttft_ms, lone.ttft_ms)
     return Figures(found.tokens_per_s, ttft_ms, found.tpot_ms)
