@@ -61,8 +61,8 @@ def estimate(request: EstimateRequest | None = None, **fields: Any) -> EstimateR
     """The estimate of one point: in-flight batching, a static batch, or a disaggregated deployment.
 
     A worker that does not fit its GPU is refused; where only the KV cache is over its share, static and in-flight
-    estimates carry a warning and a replica is refused. The TTFT of a replica is, by the mean field, that of a search,
-    or without its factor where encode workers run; by the closed loop, it has the wait at the utilisation of the prefill
+    estimates carry a warning and a replica is refused. By the mean field, the TTFT of a replica is that of a search,
+    without its factor where encode workers run; by the closed loop, it has the wait at the utilisation of the prefill
     workers, where a search has that at the highest.
 
     Args:
