@@ -43,21 +43,18 @@ class Head(NamedTuple):
 def head(result: SearchResult, margins: Sequence[Margin]) -> Head:
     """The head of the page of a search."""
     task = result.winner
-    if task is None:
+    if task is None or not task.meets_target:
         return _nothing(result)
     row = summary.top_rows(task, result.request, interval=True)[0]
     explanation = None if task.explain is None else task.explain(0)
     title = f"{deployment(row)} on {counted(row.gpus, 'GPU')}"
     chance = row.ranges.limits_met if row.ranges is not None else None
-    tone: Tone = "bad" if not task.meets_target else "good" if chance is None or chance >= LIKELY else "fair"
+    tone: Tone = "good" if chance is None or chance >= LIKELY else "fair"
     lead = [_lead(result, task, row)]
     reasons = [("Why this one", why(result, task, row, explanation))]
-    if sure := _how_sure(row, explanation):
-        reasons.append(("How sure", sure))
-    if more := _next(result, task, row, explanation, margins):
-        reasons.append(("What next", more))
-    start = "Deploy " if task.meets_target else "No configuration keeps the limits. Nearest: "
-    return Head(f"{start}{title}", lead, tone, tiles(row, result.request), reasons)
+    reasons.append(("How sure", _how_sure(row, explanation)))
+    reasons.append(("What next", _next(result.request, row, margins)))
+    return Head(f"Deploy {title}", lead, tone, tiles(row, result.request), reasons)
 
 
 def deployment(row: Row) -> str:
@@ -85,7 +82,7 @@ def tiles(row: Row, request: SearchRequest | None) -> list[Tile]:
     if request is not None:
         latency = request.request_latency
         limits = {"ttft": request.ttft, "tpot": request.tpot if latency is None else None, "request": latency}
-    found = [tile("Throughput", row.tokens_per_s_per_gpu, "tokens/s/GPU", known and known.tokens_per_s_per_gpu)]
+    found = [tile("Throughput", row.tokens_per_s_per_gpu, "tok/s/GPU", known and known.tokens_per_s_per_gpu)]
     if row.tokens_per_s_per_user is not None:
         tpot = None if known is None else known.tpot_ms
         speed = None if tpot is None else (1000 / tpot[2], 1000 / tpot[1], 1000 / tpot[0])
@@ -154,8 +151,7 @@ def why(result: SearchResult, task: TaskResult, row: Row, explanation: Explanati
     if versus:
         budgeted = summary.budget(result.request) is not None
         lines.append(f"{_mode(task)} serving {f'yields {versus} in tokens/s/GPU' if budgeted else f'needs {versus}'}.")
-    missed = [each for each in (*others, task) if not each.meets_target]
-    lines += [f"{_mode(each)} serving {_missed(each, result.request)}" for each in missed]
+    lines += [f"{_mode(each)} serving {_missed(each, result.request)}" for each in others if not each.meets_target]
     if explanation is not None:
         held = f"Held back by {summary.BINDING.get(explanation.binding, explanation.binding)}"
         tried = f"; batch {explanation.next_batch}: {explanation.next_batch_reason}" if explanation.next_batch else ""
@@ -205,15 +201,11 @@ def sure_lines(known: Ranges | None) -> list[str]:
     return lines
 
 
-def _next(
-    result: SearchResult, task: TaskResult, row: Row, explanation: Explanation | None, margins: Sequence[Margin]
-) -> list[str]:
+def _next(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> list[str]:
     lines = []
-    if not task.meets_target:
-        lines.append("Loosen the binding limit, give more or other GPUs, or allow other engines (--backend auto).")
     chance = row.ranges.limits_met if row.ranges is not None else None
-    if chance is not None and chance < SURE and task.meets_target:
-        lines.append(_safer(result.request, row, margins))
+    if chance is not None and chance < SURE:
+        lines.append(_safer(request, row, margins))
     lines.append("Start it with the files of the command below, and run the benchmark that comes with them.")
     if row.ranges is not None:
         lines.append("One measurement of your own makes the ranges narrower: aicjax calibrate --anchor.")
@@ -235,8 +227,8 @@ def _safer(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> str:
 
 
 def _nothing(result: SearchResult) -> Head:
-    """The head where no experiment has a row."""
-    failed = [(name, task) for name, task in result.by_backend.items() if task.error is not None]
+    """The head where no configuration keeps the limits."""
+    failed = [(name, task) for name, task in result.by_backend.items() if not task.meets_target]
     reasons = [f"{name} {_missed(task, result.request)}" for name, task in failed]
     found = [(name, task.shortfall.nearest) for name, task in failed if task.shortfall is not None]
     nearest = [f"{name}: {short_layouts(where)}." for name, where in found if where]

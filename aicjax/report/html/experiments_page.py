@@ -19,7 +19,8 @@ def page(result: ExperimentsResult, *, command: str | None = None) -> Page:
     shown = sorted(shown, key=lambda each: each.name != result.chosen)
     shown = [each._replace(colour=palette.series(position)) for position, each in enumerate(shown)]
     title, tone, lead, tiles, reasons = "No experiment has a configuration", "bad", [], [], []
-    panels: list[Panel | None] = [_beside(result), front.panel(shown, result.chosen)]
+    won = result.chosen if result.chosen is not None and result.tasks[result.chosen].meets_target else None
+    panels: list[Panel | None] = [_beside(result), front.panel(shown, won)]
     errors = {name: str(error).removeprefix(f"{name}: ") for name, error in result.errors.items()}
     content = {}
     if result.chosen is not None:
@@ -28,7 +29,7 @@ def page(result: ExperimentsResult, *, command: str | None = None) -> Page:
         head = answer.head(chosen, margin.margins(own))
         title, tone, lead, tiles = f"{result.chosen}: {head.title}", head.tone, head.lead, head.tiles
         reasons = list(head.reasons)
-        panels += [tops.panel(shown, errors, result.chosen), *search_page.behind(chosen, shown, margin.margins(shown))]
+        panels += [tops.panel(shown, errors, won), *search_page.behind(chosen, shown, margin.margins(shown))]
         content = manifest.of_result(chosen)
         panels.append(search_page.rests_on(chosen, content, command))
     else:

@@ -16,7 +16,7 @@ from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, nu
 from aicjax.report.html.shown import Shown, kept_rows
 from aicjax.report.rows import workers
 
-MOST_POINTS = 30_000  # of one experiment; beyond, the page would be slow
+MOST_POINTS = 40_000  # of one experiment; beyond, the page would be slow
 MOST_DRAWN_AS_SHAPES = 5_000  # of all; beyond, they are drawn by WebGL
 TABLE_ROWS = 200
 
@@ -34,11 +34,11 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
         return None
     by_latency = any(each.request.request_latency is not None or each.request.osl == 1 for each in filled)
     x_name = "request_latency" if by_latency else "tokens/s/user"
-    thinned = {name: _thinned(frame, x_name, by_latency) for name, frame in kept.items()}
+    thinned = {name: _thinned(frame, x_name) for name, frame in kept.items()}
     points = sum(frames.length(frame) for frame in thinned.values())
     kind = "scatter" if points <= MOST_DRAWN_AS_SHAPES else "scattergl"
     traces: list[dict[str, Any]] = []
-    traces += [cloud(each, thinned[each.name], x_name, kind) for each in filled]
+    traces += [cloud(each, thinned[each.name], x_name, kind, frames.length(kept[each.name])) for each in filled]
     traces += [front(each, x_name) for each in filled]
     traces += [trace for each in filled for trace in picked(each, x_name, each.name == chosen)]
     everything = sum(frames.length(frame) for frame in kept.values())
@@ -55,9 +55,9 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
     )
     lines = [
         f"Each point is one configuration: {'how long a request takes' if by_latency else 'how fast one user reads'} "
-        "against what every GPU of the budget yields. "
-        "The star is the answer, rings are the other picks, lines the fronts, and the bars of the star hold 8 of 10 "
-        "servers. The shaded side keeps the limit."
+        "against what every GPU of the budget yields. Lines are the fronts, rings the picks of each experiment"
+        + ("; the star is the answer, and its bars held 8 of 10 servers. " if chosen is not None else ". ")
+        + "The shaded side keeps the limit."
     ]
     if points < everything:
         lines.append(
@@ -66,7 +66,7 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
     return Panel("configurations", "All configurations", [Text(lines), chart], short="Configurations")
 
 
-def _thinned(frame: Frame, x_name: str, by_latency: bool) -> Frame:
+def _thinned(frame: Frame, x_name: str) -> Frame:
     """At most `MOST_POINTS` rows, evenly chosen along the axis."""
     rows = frames.length(frame)
     if rows <= MOST_POINTS:

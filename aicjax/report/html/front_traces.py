@@ -51,9 +51,8 @@ def _points(each: Shown, frame: Frame, x_name: str, name: str) -> dict[str, Any]
     }
 
 
-def cloud(each: Shown, frame: Frame, x_name: str, kind: str) -> dict[str, Any]:
-    """All rows that an experiment kept; `kind` is that of the trace."""
-    count = frames.length(frame)
+def cloud(each: Shown, frame: Frame, x_name: str, kind: str, count: int) -> dict[str, Any]:
+    """Rows that an experiment kept, of `count`; `kind` is that of the trace."""
     return {
         **_points(each, frame, x_name, f"{each.name}: {count:,} kept"),
         "type": kind,

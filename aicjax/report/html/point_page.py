@@ -72,7 +72,7 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
 
 
 _FIGURES = (
-    ("Throughput", "tokens/s/gpu", "tokens/s/GPU", "tokens_per_s_per_gpu"),
+    ("Throughput", "tokens/s/gpu", "tok/s/GPU", "tokens_per_s_per_gpu"),
     ("One user reads", "tokens/s/user", "tokens/s", ""),
     ("Time to first token", "ttft", "ms", "ttft_ms"),
     ("Time per token", "tpot", "ms", "tpot_ms"),

@@ -65,8 +65,14 @@ def of_search(result: SearchResult) -> list[Shown]:
 def panels(result: SearchResult, shown: Sequence[Shown], found: Sequence[margin.Margin]) -> list[Panel]:
     """All panels but that of the inputs."""
     errors = {name: str(error).removeprefix(f"{name}: ") for name, error in result.errors.items()}
-    known = [front.panel(shown, result.chosen), tops.panel(shown, errors, result.chosen)]
+    won = answered(result)
+    known = [front.panel(shown, won), tops.panel(shown, errors, won)]
     return [*(panel for panel in known if panel is not None), *behind(result, shown, found)]
+
+
+def answered(result: SearchResult) -> str | None:
+    """The experiment whose first row is the answer; None where that misses the limits."""
+    return result.chosen if result.winner is not None and result.winner.meets_target else None
 
 
 def behind(result: SearchResult, shown: Sequence[Shown], found: Sequence[margin.Margin]) -> list[Panel]:
@@ -76,7 +82,7 @@ def behind(result: SearchResult, shown: Sequence[Shown], found: Sequence[margin.
     winner = result.winner
     sensitivities = None if winner is None or winner.sensitivities is None else winner.sensitivities(0)
     known = [
-        margin.panel(found, shown, result.chosen),
+        margin.panel(found, shown, answered(result)),
         steps.time_panel(named),
         steps.roofline_panel(named[0]) if named else None,
         memory.panel([(each.name, explanation.memory) for each, explanation in explained]),
