@@ -4,7 +4,7 @@
 import csv
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,38 +152,47 @@ def check_target(target: str, save_dir: Path | None) -> None:
 
 
 def write_rows(
-    tables: Mapping[str, list[dict[str, Any]]], inputs: Mapping[str, Any], target: str, run: Path, **site: str
+    tables: Mapping[str, list[dict[str, Any]]],
+    inputs: Mapping[str, Any],
+    targets: Sequence[str],
+    run: Path,
+    **site: str,
 ) -> None:
-    """Writes the files of all rows; a row that is refused is named on stderr, with the reason.
+    """Writes the files of all rows; a row that is refused is named on stderr, once for each reason.
 
     Args:
         tables: Rows of the top lists, by experiment.
         inputs: The request.
-        target: What to write for.
+        targets: What to write for.
         run: The run's folder.
         site: What the user's cluster is called and has, as fields of `aicjax.deploy.record.Site`.
 
     Raises:
-        AicjaxError: All rows are refused.
+        AicjaxError: All rows are refused for a target; the others are written.
     """
     from aicjax.deploy.build import build
     from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
     from aicjax.deploy.write import write
 
-    refusals: list[AicjaxError] = []
-    written = 0
+    first: dict[str, AicjaxError] = {}
+    written = set()
     for experiment, records in tables.items():
         for rank, record in enumerate(records, start=1):
-            try:
-                deployment = build(record, inputs, site=Site(**site))
-                write(render(deployment, target), run / experiment / f"top{rank}" / target)
-                written += 1
-            except AicjaxError as refusal:
-                refusals.append(refusal)
-                print(f"not deployed: {experiment}, row {rank}: {refusal}", file=sys.stderr)
-    if not written and refusals:
-        raise refusals[0]
+            reasons: dict[str, None] = {}
+            for target in targets:
+                try:
+                    deployment = build(record, inputs, site=Site(**site))
+                    write(render(deployment, target), run / experiment / f"top{rank}" / target)
+                    written.add(target)
+                except AicjaxError as refusal:
+                    first.setdefault(target, refusal)
+                    reasons[str(refusal)] = None
+            for reason in reasons:
+                print(f"not deployed: {experiment}, row {rank}: {reason}", file=sys.stderr)
+    for target, refusal in first.items():
+        if target not in written:
+            raise refusal
 
 
 def _searched(search: "SearchRequest", experiment: str | None, rank: int) -> tuple[dict[str, Any], dict[str, Any]]:

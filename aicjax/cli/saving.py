@@ -63,14 +63,11 @@ def _complete(result: "SearchResult", output: "Output", folder: Path) -> None:
     met = {name: task for name, task in result.tasks.items() if task.meets_target}
     tables = {name: ranges.rows_with_ranges(task, result.request) for name, task in met.items()}
     reference = output.save_layout == "reference"
-    refused: list[AicjaxError] = []
-    if output.target is not None and tables:
-        for target in targets_in(output.target):
-            try:
-                write_rows(tables, result.inputs, target, folder, **output.site)
-            except AicjaxError as refusal:  # named with its rows; another target may carry them
-                refused.append(refusal)
-    if reference:  # AIConfigurator keeps the tables of such a run too
+    try:
+        if output.target is not None and tables:
+            write_rows(tables, result.inputs, targets_in(output.target), folder, **output.site)
+    except AicjaxError:  # named with its row; AIConfigurator keeps the tables of such a run
+        if not reference:
+            raise
+    if reference:
         reference_layout.add(result, folder)
-    elif refused:
-        raise refused[0]

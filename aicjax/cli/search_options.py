@@ -232,8 +232,8 @@ class Output:
             "--deployment-target",
             panel=_OUTPUT,
             metavar="NAMES",
-            text="Write files that start each row, checked, beside the tables of --save-dir: bare-metal, slurm, dynamo, "
-            "dynamo-v1alpha1, kubernetes, llm-d-helm, llm-d-kustomize; several with commas.",
+            text="Write files that start each row, checked, beside the tables of --save-dir: bare-metal, slurm, "
+            "dynamo, dynamo-v1alpha1, kubernetes, llm-d-helm, llm-d-kustomize; several with commas.",
         ),
     ]
     save_layout: Annotated[
