@@ -11,17 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicjax.fleet import lengths
-from aicjax.fleet.capacity import MOST_REPLICAS, Target, Verdict, least_replicas, pool_load
+from aicjax.fleet.capacity import MOST_REPLICAS, PoolLoad, Target, Verdict, least_replicas, pool_load
 from aicjax.fleet.failures import availability
 from aicjax.fleet.least_count import least_count
 from aicjax.fleet.presets import preset
 from aicjax.fleet.reference_queueing import reference_replicas
-from aicjax.fleet.rules import FLEET_REFERENCE
+from aicjax.fleet.rules import FLEET_REFERENCE, SANE, Rules
 from aicjax.fleet.service_times import ServiceLaw, moments, service_law
 
 SLOTS = 16.0
-least = jax.jit(least_replicas, static_argnames="rules")
+least_of = jax.jit(least_replicas, static_argnames="rules")
 load = jax.jit(pool_load, static_argnames="rules")
+
+
+def least(*stated, availability: float = 1.0, rules: Rules = SANE) -> PoolLoad:
+    """`least_replicas` with an availability always, so that one program answers all tests of a pool."""
+    return least_of(*stated, availability=availability, rules=rules)
 
 
 @functools.cache
@@ -117,7 +122,7 @@ def test_many_pools_at_once_equal_one_by_one():
     rates = jnp.asarray([0.5, 7.0, 80.0, 900.0])
     many = jax.jit(jax.vmap(least_replicas, in_axes=(None, 0, None, None)))
     found = many(SLOTS, rates, service, target(0.2))
-    one_by_one = [float(least(SLOTS, rate, service, target(0.2)).replicas) for rate in rates]
+    one_by_one = [float(least(SLOTS, rate, service, target(0.2)).replicas) for rate in rates.tolist()]
     assert found.replicas.tolist() == one_by_one
 
 
@@ -166,7 +171,8 @@ def test_least_count_asks_few_counts():
 
 @pytest.mark.parametrize("rate", [2.0 * MOST_REPLICAS, 1e12])
 def test_a_count_beyond_all_that_are_looked_at_is_said(rate: float):
-    service = ServiceLaw(jnp.asarray([1.0]), jnp.asarray([0.1]), jnp.asarray([1.0]))
+    weight = pool("azure").weight
+    service = ServiceLaw(*(jnp.full_like(weight, number) for number in (1.0, 0.1, 1.0 / weight.size)))
     found = least(1.0, rate, service, target(0.5))
     assert int(found.verdict) == Verdict.COUNT_TOO_LARGE
     assert float(found.replicas) == MOST_REPLICAS
