@@ -8,6 +8,7 @@ from typing import Any
 
 from aicjax._names import counted
 from aicjax._results import InputError
+from aicjax.deploy.formats import check_formats
 from aicjax.deploy.record import Deployment, Drafts, Layout, Limit, Prediction, Ranges, Role, Site, Use, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
 from aicjax.hardware import load_system
@@ -15,7 +16,6 @@ from aicjax.models import load_model
 
 _ROLES = {"": "agg", "(p)": "prefill", "(d)": "decode"}
 _NAME_LENGTH = 27  # room for the names of pods over several nodes, see `targets/dynamo.py`
-_CHOSEN_FORMATS = ("gemm_quant_mode", "moe_quant_mode", "fmha_quant_mode")
 
 
 def build(
@@ -89,10 +89,9 @@ def _refuse(row: Mapping[str, Any], inputs: Mapping[str, Any], prefixes: tuple[s
     for option in ("attention_backend", "moe_backend"):
         if inputs.get(option):
             raise InputError(option, inputs[option], "absent: kernels of a choice are not deployed")
-    for option in _CHOSEN_FORMATS:
-        stated = [inputs.get(f"{role}{option}") for role in ("", "prefill_", "decode_")]
-        if any(stated):
-            raise InputError(option, next(filter(None, stated)), "absent: deploy a checkpoint in that format")
+    check_formats(row, inputs, prefixes)
+    if inputs["osl"] == 1:
+        raise InputError("osl", 1, "at least 2: what one token a request leaves to decode is not deployed")
     for what in ("backend", "system"):
         if len({row[f"{prefix}{what}"] for prefix in prefixes}) > 1:
             raise InputError(f"decode_{what}", row[f"(d){what}"], f"{row[f'(p){what}']}: two kinds are not deployed")

@@ -92,6 +92,10 @@ def completed_point(request: SearchRequest, stated: Mapping[str, Any], mode: str
     Raises:
         InputError, NoFeasible: As `smallest_layout`.
     """
+    roles = ("prefill_", "decode_")
+    foreign = [name for name in stated if (name.startswith(roles) if mode == "agg" else name == "batch_size")]
+    if foreign:
+        raise InputError(foreign[0], stated[foreign[0]], f"absent where the serving mode is {mode}")
     if mode == "agg":
         return _worker(request, stated, "", stated.get("batch_size"))
     prefill_batch, decode_batch = (stated.get(f"{role}_batch_size") for role in ("prefill", "decode"))
@@ -99,7 +103,7 @@ def completed_point(request: SearchRequest, stated: Mapping[str, Any], mode: str
         **_worker(request, stated, "prefill_", prefill_batch or 1),
         **_worker(request, stated, "decode_", decode_batch),
     }
-    gpus = {role: _gpus(found, role) for role in ("prefill_", "decode_")}
+    gpus = {role: _gpus(found, role) for role in roles}
     prefills = stated.get("prefill_num_workers") or 1
     left = (request.total_gpus or 0) - prefills * gpus["prefill_"]
     decodes = stated.get("decode_num_workers") or max(1, left // gpus["decode_"])

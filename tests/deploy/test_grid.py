@@ -145,6 +145,15 @@ def test_what_the_files_cannot_say_is_refused(change: dict, inputs: dict):
         build(row, {**INPUTS, **inputs})
 
 
+@pytest.mark.parametrize("disaggregated", [False, True])
+def test_formats_that_the_checkpoint_has_anyway_may_be_stated(disaggregated: bool):
+    row = result_row("vllm", experts=True, disaggregated=disaggregated)
+    inputs = {**INPUTS, "gemm_quant_mode": "fp8_block", "decode_moe_quant_mode": "fp8_block"}
+    assert build(row, inputs) == build(row, INPUTS)
+    with pytest.raises(InputError, match="fp8_block, as the checkpoint has"):
+        build(row, {**inputs, "moe_quant_mode" if not disaggregated else "decode_moe_quant_mode": "bfloat16"})
+
+
 def test_unknown_target_is_refused():
     with pytest.raises(InputError, match="bare-metal, "):
         render(build(result_row("trtllm", experts=False, disaggregated=False), INPUTS), "nomad")
