@@ -116,6 +116,8 @@ def translated(arguments: Sequence[str]) -> list[str]:
     name = words[0] if words else ""
     if name == "version":
         return ["--version"]
+    if name in ("-h", "--help"):
+        return ["compat", "--help"]
     if name in table()["refused_commands"]:
         raise InputError("command", name, table()["refused_commands"][name])
     if name not in commands():

@@ -104,6 +104,7 @@ def test_every_key_of_an_experiment_is_known():
             "--target llm-d-kustomize,bare-metal",
         ),
         ("aiconfigurator version", "--version"),
+        ("aiconfigurator cli --help", "compat --help"),
     ],
 )
 def test_command_lines_are_translated(line: str, expected: str):

@@ -3,12 +3,14 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from aicjax import _paths
 from aicjax._results import InputError
 from aicjax.cli.app import run
 from aicjax.deploy.write import check_directory
@@ -16,6 +18,7 @@ from aicjax.explore import SearchRequest, search
 from aicjax.explore.dynamo_request import DynamoRequest, read_dynamo_request, table
 from aicjax.hardware import system_names
 
+SCHEMA = "dynamo-graph-deployment-request-v1beta1.json"
 BETA, ALPHA = "nvidia.com/v1beta1", "nvidia.com/v1alpha1"
 MODEL = "Qwen/Qwen3-32B-FP8"
 SPEC: dict[str, Any] = {
@@ -104,6 +107,24 @@ def test_every_sku_of_the_resource_has_an_answer():
     systems = table()["systems"]
     assert set(systems) == set(SKUS)
     assert {system for system in systems.values() if system is not None} <= set(system_names())
+
+
+def fields_of(schema: dict[str, Any], prefix: str) -> Iterator[str]:
+    """Fields of a schema by their path, down to those that hold no further ones."""
+    for name, below in schema["properties"].items():
+        if "properties" in below:
+            yield from fields_of(below, f"{prefix}.{name}")
+        else:
+            yield f"{prefix}.{name}"
+
+
+def test_every_field_of_the_schema_has_a_fate():
+    schema = json.loads((_paths.configs_dir() / "deploy" / "schemas" / SCHEMA).read_text())["properties"]["spec"]
+    fates = table()["versions"][BETA]
+    missing = [field for field in fields_of(schema, "spec") if not field.startswith(tuple(fates))]
+    assert missing == []
+    skus = schema["properties"]["hardware"]["properties"]["gpuSku"]["enum"]
+    assert set(skus) <= set(table()["systems"])
 
 
 @pytest.mark.parametrize("version", table()["versions"])
