@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from aicjax._results import NoFeasible
-from aicjax.cli import options
+from aicjax.cli import options, report_file
 from aicjax.cli.flags import flag, switch
 
 _HOSTS = "Devices and hosts"
@@ -43,6 +43,7 @@ def command(
     ] = None,
     num_hosts: Annotated[int, flag("--num-hosts", panel=_HOSTS, default="1", text="Hosts that share the sweep.")] = 1,
     host_id: Annotated[int, flag("--host-id", panel=_HOSTS, default="0", text="Number of this host, from 0.")] = 0,
+    report: report_file.Report = None,
     json: options.Json = False,
     quiet: Annotated[bool, switch("--quiet", panel="Output", text="Print one line: the best point.")] = False,
     no_color: options.NoColor = False,
@@ -51,6 +52,7 @@ def command(
 
     Exit codes: 0 found, 2 bad input, 3 nothing meets the limits, 4 no measured data, 130 interrupted.
     """
+    report_file.taken({"report": report})
     from aicjax.sweeps.spec import load_spec, parse_changes
 
     fields = parse_changes(changes or ()) | ({} if top_k is None else {"top_k": top_k})
@@ -84,6 +86,14 @@ def command(
         if out is not None:
             sweep_save.save_sweep(result, out)
             print(f"saved in {out}", file=sys.stderr)
+        if report is not None:
+            from aicjax.report.html import sweep_page
+
+            report_file.write_report(
+                report,
+                lambda: sweep_page.page(result, command=report_file.COMMAND.get()),
+                lambda console: sweep_text.print_sweep(result, console),
+            )
     if not result.complete:
         raise KeyboardInterrupt
     if not result.found:

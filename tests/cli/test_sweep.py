@@ -169,3 +169,15 @@ def test_file_in_place_of_a_directory_is_refused(spec: str, capsys: pytest.Captu
     assert code == 2
     assert "`out`" in err
     assert err.count("\n") == 1
+
+
+def test_report_has_the_fronts_and_the_best_points(spec: str, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    pytest.importorskip("plotly")
+    path = tmp_path / "report.html"
+    code, _, error = _run(capsys, spec, "--quiet", "--report", str(path))
+    assert code == 0
+    assert f"report in {path}" in error
+    text = path.read_text(encoding="utf-8")
+    assert '"mode":"lines+markers"' in text
+    assert "best by tokens/s/gpu" in text
+    assert "What became of the points" in text

@@ -4,16 +4,12 @@
 import platform
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text as RichText
-
 import aicjax
 from aicjax.report import fleet_text
 from aicjax.report.fleet_view import question
-from aicjax.report.html import fleet_charts, inputs
+from aicjax.report.html import fleet_charts, inputs, printed
 from aicjax.report.html.commands import folded
-from aicjax.report.html.parts import Cell, Column, Command, Page, Panel, Part, Table
+from aicjax.report.html.parts import Command, Page, Panel, Part
 
 
 def page(answer: Any, *, command: str | None = None) -> Page:
@@ -26,7 +22,7 @@ def page(answer: Any, *, command: str | None = None) -> Page:
     view = fleet_text.VIEWS[type(answer)]
     first, *others = [line.strip() for line in view.lines(answer)]
     error = view.failure(answer)
-    tables = _tables(answer)
+    tables = printed.tables(lambda console: view.table(answer, console))
     panels = [
         _panel("curve", "The answer as a chart", fleet_charts.charts(answer), short="Chart"),
         _panel("tables", "All rows", tables, short="Rows"),
@@ -59,47 +55,3 @@ def page(answer: Any, *, command: str | None = None) -> Page:
 def _panel(name: str, title: str, parts: list[Any], *, short: str) -> Panel | None:
     found: list[Part] = list(parts)
     return Panel(name, title, found, short=short) if found else None
-
-
-class _Collector(Console):
-    """A console that keeps the tables that are printed on it, and shows nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(width=10_000, quiet=True)
-        self.tables: list[RichTable] = []
-
-    def print(self, *objects: Any, **_: Any) -> None:
-        self.tables += [each for each in objects if isinstance(each, RichTable)]
-
-
-def _tables(answer: Any) -> list[Table]:
-    """The tables of an answer, as they are printed on a terminal."""
-    collector = _Collector()
-    fleet_text.VIEWS[type(answer)].table(answer, collector)
-    return [_table(each) for each in collector.tables]
-
-
-def _table(printed: RichTable) -> Table:
-    columns = [
-        Column(_plain(column.header).replace("\n", " "), column.justify == "right") for column in printed.columns
-    ]
-    cells = [[_plain(cell) for cell in column.cells] for column in printed.columns]
-    rows = [
-        [_cell(text, column) for text, column in zip(row, columns, strict=True)] for row in zip(*cells, strict=True)
-    ]
-    return Table(_plain(printed.title or "All rows"), columns, rows)
-
-
-def _plain(text: Any) -> str:
-    return text.plain if isinstance(text, RichText) else str(text)
-
-
-def _cell(text: str, column: Column) -> Cell:
-    """A cell that sorts by the number that its text begins with."""
-    if not column.number:
-        return Cell(text)
-    start = text.split(" ", 1)[0].replace(",", "").strip("$%")
-    try:
-        return Cell(text, float(start))
-    except ValueError:
-        return Cell(text)

@@ -28,7 +28,8 @@ def _told(frame: Frame) -> tuple[list[Any], str]:
             lines.append(f"<b>{count} × {layout}, batch {put(plain(frame[f'{prefix}bs']))}</b> {role}")
     else:
         batch = f", batch {put(plain(frame['bs']))}" if "bs" in frame else ""
-        lines.append(f"<b>{put(layouts(frame, 'parallel'))}{batch}</b>")
+        names = labelled(frame["parallel"]) if "(f)workers" in frame else layouts(frame, "parallel")
+        lines.append(f"<b>{put(names)}{batch}</b>")
         if "ctx_tokens" in frame:
             lines.append(f"{put(plain(frame['ctx_tokens']))} prompt tokens a step")
     if len(set(np.asarray(frame.get("backend", frame.get("(d)backend"))).tolist())) > 1:
