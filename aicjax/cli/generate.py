@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Context
 
 from aicjax._names import counted, one_of
-from aicjax._results import InputError, NoFeasible
+from aicjax._results import InputError
 from aicjax.cli import layout_options as layout
 from aicjax.cli import options, site_options
 from aicjax.cli import search_options as groups
@@ -100,22 +100,19 @@ def command(ctx: Context) -> None:
     from aicjax.deploy.build import build
     from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
-    from aicjax.deploy.write import write
+    from aicjax.deploy.write import write_all
     from aicjax.explore import estimate
     from aicjax.explore.smallest import completed_point
     from aicjax.report import ranges, reference_layout
 
     sizes = completed_point(request, stated, mode)
     point = estimate(mode=mode, **sizes, **{name: value for name, value in given.items() if name not in _OF_SEARCH})
-    if point.warnings:
-        raise NoFeasible(f"{'; '.join(point.warnings)}.")
     known = ranges.of_point(point.request, point.row, point.steps)
     row = {**point.row, "ranges": None if known is None else dataclasses.asdict(known)}
     inputs = request.model_dump() | {"constants": request.constants_name}
     deployment = build(row, inputs, site=Site(**site), **how)
     folder = save_dir / deployment.name
-    for each, files in {each: render(deployment, each) for each in targets_in(target)}.items():
-        write(files, folder / each)
+    write_all({folder / each: render(deployment, each) for each in targets_in(target)})
     if save_layout == "reference":
         reference_layout.add_names(folder)
     missed = _missed(request, point.row)

@@ -63,7 +63,7 @@ def test_sizes_that_are_stated_are_kept():
 
 
 def test_disaggregated_deployment_fills_the_budget():
-    sizes = completed_point(request(gpus=7), {"decode_tp_size": 2}, "disagg")
+    sizes = completed_point(request(gpus=8), {"decode_tp_size": 2}, "disagg")
     assert (sizes["prefill_tp_size"], sizes["prefill_num_workers"], sizes["prefill_batch_size"]) == (1, 1, 1)
     assert (sizes["decode_tp_size"], sizes["decode_num_workers"]) == (2, 3)
 
