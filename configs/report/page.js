@@ -25,6 +25,8 @@
   }
   for (const figure of figures.values()) figure.data = figure.data.map(unpacked);
 
+  const PRINT_WIDTH = 680; // between the margins of a sheet of A4 [px]
+  let printing = false;
   function layoutOf(figure, style, width) {
     const axis = { gridcolor: "--grid", linecolor: "--edge", zerolinecolor: "--edge", tickcolor: "--edge", automargin: true, title: { standoff: 8 } };
     const shared = {
@@ -38,6 +40,7 @@
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key)))
       layout[name] = { ...axis, ...layout[name], title: { ...axis.title, ...layout[name].title } };
     if (width < 500) for (const note of layout.annotations ?? []) note.font = { ...note.font, size: 10 };
+    if (printing) Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: figure.height });
     return coloured(layout, style);
   }
 
@@ -144,7 +147,8 @@
   async function load() {
     if (!plots.length) return;
     if (!window.DecompressionStream) throw new Error("this browser cannot unpack the charts; their tables are unfolded");
-    const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (letter) => letter.charCodeAt(0));
+    const letters = atob(document.getElementById("library").textContent), packed = new Uint8Array(letters.length);
+    for (let at = 0; at < packed.length; at++) packed[at] = letters.charCodeAt(at);
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
     script.textContent = await new Response(stream).text();
@@ -154,8 +158,12 @@
   for (const folded of document.querySelectorAll("details.more"))
     folded.addEventListener("toggle", () => { if (folded.open && window.Plotly) drawShown(); });
   let theme;
-  addEventListener("beforeprint", () => { theme = root.dataset.theme; root.dataset.theme = "light"; if (window.Plotly) drawShown(); });
+  addEventListener("beforeprint", () => {
+    [theme, root.dataset.theme, printing] = [root.dataset.theme, "light", true];
+    if (window.Plotly) plots.filter(shown).forEach(draw); // at once: the sheet is laid out when this returns
+  });
   addEventListener("afterprint", () => {
+    printing = false;
     if (theme === undefined) delete root.dataset.theme; else root.dataset.theme = theme;
     themed();
   });

@@ -141,6 +141,8 @@ def test_a_telephone_needs_no_sideways_scrolling(opened: Open):
 def test_print_is_light_and_shows_no_buttons(opened: Open):
     shown = opened(color_scheme="dark")
     shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert set(shown.evaluate("[...document.querySelectorAll('svg.main-svg')].map((svg) => svg.clientWidth)")) == {680}
+    assert shown.evaluate(browser.FAINT) == []
     shown.emulate_media(media="print")
     assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not shown.locator("header").is_visible()
