@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`aicjax deploy`: files that start the configuration of a result row, and checks of such files."""
 
-import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -83,30 +82,29 @@ def command(
         site |= {fact: value for fact, value in asked.site.items() if site[fact] is None}
         folder = request.parent / (name or request.stem)
     else:
-        from aicjax.report import manifest
-
         for flag_name, value in (("system", system), ("total_gpus", total_gpus)):
             if value is not None:
                 raise InputError(flag_name, value, "absent with --from: the saved search has it")
         if target is None:
             raise InputError("target", None, "given")
         assert run is not None
-        content = manifest.read(run)
-        chosen = experiment or str(content["chosen"])
-        record, inputs = _row(run, chosen, row), content["inputs"]
+        from aicjax.report.saved import read_row
+
+        chosen, record, inputs = read_row(run, experiment, row)
         folder = run / chosen / f"top{row}"
 
     from aicjax.deploy.build import build
     from aicjax.deploy.record import Site
     from aicjax.deploy.render import render
-    from aicjax.deploy.write import write
+    from aicjax.deploy.write import write_all
 
     deployment = build(record, inputs, rules=rules, name=name, site=Site(**site))
     named = targets_in(target)
-    rendered = {each: render(deployment, each) for each in named}
-    for each, files in rendered.items():
-        goes_to = save_dir if save_dir is not None and len(named) == 1 else (save_dir or folder) / each
-        write(files, goes_to)
+    folders = [(save_dir or folder) / each for each in named]
+    if save_dir is not None and len(named) == 1:
+        folders = [save_dir]
+    write_all({goes_to: render(deployment, each) for goes_to, each in zip(folders, named, strict=True)})
+    for goes_to in folders:
         print(goes_to)
 
 
@@ -212,19 +210,3 @@ def _searched(search: "SearchRequest", experiment: str | None, rank: int) -> tup
         raise InputError("row", rank, f"from 1 to {len(rows)}")
     print(summary.headline(result))
     return rows[rank - 1], result.inputs
-
-
-def _row(run: Path, experiment: str, rank: int) -> dict[str, Any]:
-    from aicjax.report.save import RANGES_FILE, TOP_FILE
-
-    path = run / experiment / TOP_FILE
-    if not path.is_file():
-        found = sorted(path.parent.name for path in run.glob(f"*/{TOP_FILE}"))
-        raise InputError("experiment", experiment, one_of(experiment, found))
-    with path.open(encoding="utf-8", newline="") as file:
-        records = list(csv.DictReader(file))
-    if not 1 <= rank <= len(records):
-        raise InputError("row", rank, f"from 1 to {len(records)}")
-    known = path.with_name(RANGES_FILE)
-    ranges = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else [None] * len(records)
-    return {**records[rank - 1], "ranges": ranges[rank - 1]}

@@ -15,6 +15,7 @@ from aicjax.hardware import load_system
 from aicjax.models import load_model
 
 _ROLES = {"": "agg", "(p)": "prefill", "(d)": "decode"}
+_MOST_GPUS = 16384  # files of more would be too large to read
 _NAME_LENGTH = 27  # room for the names of pods over several nodes, see `targets/dynamo.py`
 
 
@@ -49,6 +50,8 @@ def build(
     replicas = int(budget) // gpus
     if replicas < 1:
         raise InputError("total_gpus", budget, f"at least the {counted(gpus, 'GPU')} of the row")
+    if int(budget) > _MOST_GPUS:
+        raise InputError("total_gpus", budget, f"at most {_MOST_GPUS} for one deployment")
     mode = "disagg" if disaggregated else "agg"
     drafts = _drafts(str(row["model"]), inputs, engine)
     return Deployment(

@@ -11,24 +11,27 @@ from typing import Any
 
 import yaml
 
-from aicjax._names import counted
-from aicjax._results import AicjaxError
+from aicjax._names import counted, one_of
+from aicjax._results import AicjaxError, InputError
 from aicjax.deploy import flag_checks, schema_checks
 from aicjax.deploy.bench import bench_problems
+from aicjax.deploy.images import IMAGE_FILE, is_pinned
 from aicjax.deploy.options import canonical, member_of, variables
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.readme import readme_problems
 from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
 from aicjax.deploy.render import RECORD_FILE
-from aicjax.deploy.settings import Engine, load_engine, load_runtime
+from aicjax.deploy.settings import Engine, load_engine, load_rules, load_runtime
 from aicjax.deploy.targets import TARGETS
 from aicjax.deploy.templates import YAML_LOADER
+from aicjax.hardware import load_system
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(  # a headless service of Kubernetes states None, and a script may write to /dev/null
     r"(?<!clusterIP: \")(?<!\w)(?:None|NaN|Undefined)(?!\w)|(?<!/dev/)(?<![\w-])null(?![\w-])"
 )
 _MODEL = re.compile(r"[\w./~-]+")
+_IMAGE = re.compile(r"^[ -]*\"?image\"?: (?:\"([^\"]*)\"|([^\s,{\"]+))", re.MULTILINE)
 SCRIPTS = (".sh", ".sbatch")
 _BOOLEANS = ("true", "false")
 
@@ -41,18 +44,40 @@ class FailedCheck(AicjaxError):
 
 def problems(files: Mapping[str, str]) -> list[str]:
     """What is wrong with the files of one deployment, each in a line; empty when nothing is."""
+    aliases = [
+        f"{name}: {alias} is an alias: write it out" for name, text in files.items() for alias in _aliases(name, text)
+    ]
+    if aliases:  # a few lines of them may stand for more than can be read
+        return aliases
     found = [problem for name, text in files.items() for problem in _of_file(name, text)]
     if RECORD_FILE not in files:
         return [*found, f"{RECORD_FILE} is missing"]
     try:
         return [*found, *_against_record(files)]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration, yaml.YAMLError) as error:
-        return [*found, f"files cannot be read back: {type(error).__name__} {error}"]
+    except InputError as error:
+        return [*found, f"{RECORD_FILE}: {error}"]
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        StopIteration,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:
+        if schema_checks.file_problems(RECORD_FILE, files[RECORD_FILE]):
+            return found  # which say why
+        reason = " ".join(f"{type(error).__name__} {error}".split())
+        return [*found, f"the files do not have the shape of their target: they cannot be read back ({reason})"]
 
 
 def _against_record(files: Mapping[str, str]) -> list[str]:
     record = json.loads(files[RECORD_FILE])
-    target = TARGETS[record.pop("target")]
+    name = record.pop("target")
+    if name not in TARGETS:
+        raise InputError("target", name, one_of(name, TARGETS))
+    target = TARGETS[name]
     deployment, started = from_dict(record), target.read(files)
     engine = target.engine(deployment.engine)
     return [
@@ -60,7 +85,7 @@ def _against_record(files: Mapping[str, str]) -> list[str]:
         *_of_workers(deployment, engine, started),
         *target.problems(deployment, files, started),
         *flag_checks.problems(engine, files, started),
-        *bench_problems(files, load_runtime()),
+        *bench_problems(deployment, files, load_runtime()),
         *readme_problems(files),
     ]
 
@@ -80,11 +105,25 @@ def _of_file(name: str, text: str) -> Iterator[str]:
         yield f"{name}: the placeholder {match[0]}"
     if re.search(r"\bpip3? install\b|:latest\b", text):
         yield f"{name}: software that is not pinned"
+    for image in {quoted or plain for quoted, plain in _IMAGE.findall(text)}:
+        if not (is_pinned(image) or (name == RECORD_FILE and image.endswith(IMAGE_FILE))):
+            yield f"{name}: image {image!r} has no pinned tag, or is none"
     if name.endswith(".yaml"):
         yield from (f"{name}: {problem}" for problem in _of_yaml(text))
     if name.endswith(SCRIPTS) and (problem := _of_script(text)):
         yield f"{name}: {problem}"
     yield from schema_checks.file_problems(name, text)
+
+
+def _aliases(name: str, text: str) -> Iterator[str]:
+    """Places of a YAML file that stand for another one."""
+    if name.endswith(".yaml") and "*" in text:
+        try:
+            for event in yaml.parse(text, Loader=YAML_LOADER):
+                if isinstance(event, yaml.AliasEvent):
+                    yield f"*{event.anchor}"
+        except yaml.YAMLError:
+            return  # the check of its shape says why
 
 
 @functools.lru_cache(maxsize=256)  # the script of a benchmark is that of every target
@@ -144,9 +183,15 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
         yield f"model {deployment.model!r} has characters that a script does not take"
     if deployment.gpus > deployment.gpu_budget:
         yield f"{counted(deployment.gpus, 'GPU')} exceed the budget of {deployment.gpu_budget}"
+    load_rules(deployment.rules)
+    load_system(deployment.system)
     known = load_engine(deployment.engine).version
     if deployment.engine_version != known:
         yield f"written for {deployment.engine} {deployment.engine_version}; the options known are those of {known}"
+    if deployment.runtime_version != (runtime := load_runtime().version):
+        yield f"written for Dynamo {deployment.runtime_version}; the options known are those of {runtime}"
+    if any(role.workers % deployment.replicas for role in deployment.roles):
+        yield f"workers that are not those of {counted(deployment.replicas, 'replica')}"
     for role in deployment.roles:
         if role.use is not None and role.use.memory_headroom < 0:
             yield f"{role.name}: {role.use.memory_gib} GiB do not fit the memory of a GPU"
@@ -172,7 +217,8 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
 
 
 def _of_workers(deployment: Deployment, engine: Engine, started: list[Started]) -> Iterator[str]:
-    left = {role.name: role.workers for role in deployment.roles}
+    wanted = {role.name: role.workers for role in deployment.roles}
+    left = dict(wanted)
     for worker in started:
         name = worker.role or str(worker.options.get(engine.arguments["role"], "agg"))
         role = next((role for role in deployment.roles if role.name == name), None)
@@ -183,7 +229,8 @@ def _of_workers(deployment: Deployment, engine: Engine, started: list[Started]) 
         left[name] -= worker.count if member is None or member.node == 0 else 0
         yield from (f"{worker.where}: {problem}" for problem in _of_worker(deployment, role, engine, worker))
     yield from (
-        f"{counted(abs(rest), 'worker')} {name} too {'few' if rest > 0 else 'many'}"
+        f"{counted(abs(rest), 'worker')} {name} too {'few' if rest > 0 else 'many'}: "
+        f"{wanted[name] - rest} in the files, {wanted[name]} in {RECORD_FILE}"
         for name, rest in left.items()
         if rest
     )
@@ -195,7 +242,12 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
     wanted: dict[str, Any] = canonical(deployment, role, engine, member)
     option_of = {**engine.arguments, **engine.file}
     known = {*engine.arguments.values(), *engine.file.values()}
-    yield from (f"unknown option {option}" for option in worker.options if option not in known)
+    added = [option for option in worker.options if option not in known]
+    yield from (
+        f"{option} is not an option of {RECORD_FILE}"
+        for option in added
+        if option in flag_checks.known_options(worker.module)
+    )
     for name, value in wanted.items():
         places = [place[name] for place in (engine.arguments, engine.file) if name in place]
         absent = False if name in engine.arguments else "missing"  # a switch is off without its option

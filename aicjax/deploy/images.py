@@ -3,8 +3,11 @@
 
 import re
 
-_TAG = re.compile(r"[^@]*:[\w.-]*\d[\w.-]*")  # of the last part of the path; a port of a registry stands in the first
-_DIGEST = re.compile(r".+@sha256:[0-9a-f]{64}")
+_REGISTRY = r"(?:(?:localhost|[\w-]+[.:][\w.:-]*)/)?"
+_PATH = r"[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
+_PINNED = re.compile(rf"{_REGISTRY}{_PATH}(?::[\w.-]*\d[\w.-]*|(?::[\w.-]+)?@sha256:[0-9a-f]{{64}})", re.ASCII)
+
+IMAGE_FILE = ".sqsh"  # ending of a container as a file
 
 
 def is_pinned(image: str) -> bool:
@@ -14,4 +17,4 @@ def is_pinned(image: str) -> bool:
         >>> is_pinned("registry:5000/team/engine:1.3.0"), is_pinned("registry:5000/team/engine:main")
         (True, False)
     """
-    return bool(_DIGEST.fullmatch(image) or _TAG.fullmatch(image.rsplit("/", 1)[-1]))
+    return _PINNED.fullmatch(image) is not None

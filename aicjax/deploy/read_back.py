@@ -77,7 +77,7 @@ def from_container(
     """
     gpus = tuple(range(int(container["resources"]["limits"]["nvidia.com/gpu"])))
     options, module = options_of(container["args"], files), container["command"][2]
-    environment = {entry["name"]: entry["value"] for entry in container.get("env", ())}
+    environment = {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
     return Started(where, count, gpus, options, environment, module, container["image"], nodes)
 
 

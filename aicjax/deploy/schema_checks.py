@@ -85,7 +85,7 @@ def file_problems(name: str, text: str) -> list[str]:
         return []
     try:
         documents = [json.loads(text)] if name.endswith(".json") else list(yaml.load_all(text, Loader=YAML_LOADER))
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         return [f"{name}: {' '.join(str(error).split())}"]
     return [f"{name}: {problem}" for document in documents for problem in _document_problems(name, document)]
 

@@ -69,7 +69,9 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError("from", str(path), f"a readable file ({error.strerror})") from None
     except json.JSONDecodeError as error:
         raise InputError("from", str(path), f"a JSON file (line {error.lineno}: {error.msg})") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT or "inputs" not in content:
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise InputError("from", str(path), f"a JSON file ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("inputs"), dict):
         raise InputError("from", str(path), f"a manifest of format {FORMAT}")
     return content
 

@@ -9,7 +9,7 @@ import pytest
 
 from aicjax.cli.app import run
 from aicjax.deploy.targets import TARGETS
-from tests.deploy.rows import INPUTS, result_row
+from tests.deploy.rows import SEARCHED, result_row
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def saved(tmp_path: Path) -> Path:
         writer = csv.DictWriter(file, row)
         writer.writeheader()
         writer.writerow(row)
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "chosen": "agg", "inputs": INPUTS}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "chosen": "agg", "inputs": SEARCHED}))
     return tmp_path
 
 

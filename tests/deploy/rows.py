@@ -4,6 +4,7 @@
 from typing import Any
 
 INPUTS = {"isl": 4000, "osl": 500, "prefix": 0, "ttft": 2000.0, "tpot": 50.0, "total_gpus": 16, "constants": "silicon"}
+SEARCHED = {**INPUTS, "model_path": "Qwen/Qwen3-32B", "system": "h200_sxm", "backend": "auto"}  # of a manifest
 _VERSIONS = {"vllm": "0.24.0", "sglang": "0.5.14", "trtllm": "1.3.0rc20"}
 _FIGURES = {
     "ttft": 472.0,

@@ -20,7 +20,7 @@ from aicjax.deploy.record import Deployment, Site, Use
 from aicjax.deploy.render import render
 from aicjax.deploy.settings import load_clusters, load_engine, load_server
 from aicjax.deploy.write import write
-from tests.deploy.rows import INPUTS, result_row, wide_row
+from tests.deploy.rows import INPUTS, SEARCHED, result_row, wide_row
 
 CLUSTER_TARGETS = ("kubernetes", "llm-d-helm", "llm-d-kustomize")
 KUBERNETES, VALUES, OVERLAY = "kubernetes.yaml", "llm-d-values.yaml", "kustomization.yaml"
@@ -290,7 +290,7 @@ def test_engine_that_llm_d_does_not_serve_is_refused_without_files(
     (tmp_path / "agg").mkdir()
     text = ",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n"
     (tmp_path / "agg" / "best_config_topn.csv").write_text(text, encoding="utf-8")
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "chosen": "agg", "inputs": INPUTS}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "chosen": "agg", "inputs": SEARCHED}))
     assert run(["deploy", "--from", str(tmp_path), "--target", target]) == 2
     assert "vllm or sglang" in capsys.readouterr().err
     assert not (tmp_path / "agg" / "top1").exists()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from aicjax.deploy.bench import JOB_FILE
-from aicjax.deploy.images import is_pinned
 from aicjax.deploy.read_back import Started, from_container
 from aicjax.deploy.record import Deployment
 from aicjax.deploy.settings import Runtime, load_runtime
@@ -93,18 +92,17 @@ def read(files: Mapping[str, str]) -> list[Started]:
 
 
 def problems(deployment: Deployment, files: Mapping[str, str], started: list[Started]) -> Iterator[str]:
-    """Kinds, images, probes, names and NVLink domains of the components; the address that the Job measures."""
+    """Kinds, probes, names and NVLink domains of the components; the address that the Job measures."""
     text, runtime = files[GRAPH_FILE], load_runtime()
     domains = {found["metadata"]["name"] for found in documents(text) if found["kind"] == "ComputeDomain"}
     for part in components(text):
         frontend = part.name == FRONTEND
         if part.kind != part.name.lower():
             yield f"{part.where}: its kind is {part.kind}"
-        if not is_pinned(part.container["image"]):
-            yield f"{part.where}: image {part.container['image']!r} has no pinned tag"
         for name, probe in runtime.probes["frontend" if frontend else "worker"].items():
-            if part.container.get(name) != _probe(probe):
-                yield f"{part.where}: its {name} is not the one that asks {probe['path']} on port {probe['port']}"
+            if not _as_patient(part.container.get(name) or {}, probe):
+                asked = f"{probe['path']} on port {probe['port']}"
+                yield f"{part.where}: its {name} does not ask {asked}, or gives up too early"
         claimed = {claim["resourceClaimTemplateName"] for claim in part.pod.get("resourceClaims", ())}
         if claimed - domains or (part.nodes > 1 and deployment.gpus_per_rack and not claimed):
             yield f"{part.where}: no NVLink domain joins its nodes"
@@ -116,12 +114,8 @@ def problems(deployment: Deployment, files: Mapping[str, str], started: list[Sta
         yield f"{JOB_FILE}: not the address of the frontend"
 
 
-def _probe(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """A probe as Kubernetes states it."""
-    return {
-        "httpGet": {"path": stated["path"], "port": stated["port"]},
-        "initialDelaySeconds": stated["initial_delay"],
-        "periodSeconds": stated["period"],
-        "timeoutSeconds": stated["timeout"],
-        "failureThreshold": stated["failures"],
-    }
+def _as_patient(stated: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a probe of Kubernetes asks the same place and waits for an answer at least as long."""
+    asked = stated.get("httpGet") == {"path": wanted["path"], "port": wanted["port"]}
+    lasts = stated.get("periodSeconds", 0) * stated.get("failureThreshold", 0) >= wanted["period"] * wanted["failures"]
+    return asked and lasts and stated.get("timeoutSeconds", 1) >= wanted["timeout"]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aicjax.deploy.images import is_pinned
+from aicjax.deploy.images import IMAGE_FILE, is_pinned
 from aicjax.deploy.launches import Launch, launches, node_problems
 from aicjax.deploy.read_back import Started, from_script
 from aicjax.deploy.record import Deployment
@@ -14,7 +14,6 @@ from aicjax.deploy.targets.target import Target
 from aicjax.deploy.templates import fill
 
 JOB_FILE = "job.sbatch"
-_IMAGE_FILE = ".sqsh"  # a container as a file
 _IMAGE = re.compile(r'IMAGE="\$\{\w+-(.*?)\}"')
 
 
@@ -103,7 +102,7 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
         if asked.get(name) != number
     )
     for image in _IMAGE.findall(text):
-        if not (is_pinned(image) or image.endswith(_IMAGE_FILE)):
+        if not (is_pinned(image.replace("#", "/", 1)) or image.endswith(IMAGE_FILE)):
             yield f"{JOB_FILE}: image {image!r} has no pinned tag"
     if engine.mpi_launcher:
         world = rf"--ntasks-per-node=(\d+) .*CUDA_VISIBLE_DEVICES=([\d,]+) .*{engine.mpi_launcher} "
