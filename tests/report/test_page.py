@@ -2,12 +2,14 @@
 """A report in a real browser: it draws, loads nothing, can be used by keys, in both themes and on a telephone."""
 
 import itertools
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aicjax.report.html import picture, search_page
 from tests.report import browser, pages
 
 pytest.importorskip("plotly")
@@ -163,3 +165,11 @@ def test_a_browser_that_cannot_unpack_the_library_shows_the_tables(opened: Open)
     shown = opened(ready="no", script="delete window.DecompressionStream")
     assert shown.locator("#front table").is_visible()
     assert "tables are unfolded" in shown.locator("#front .plot").text_content()
+
+
+def test_a_picture_is_drawn_by_the_browser():
+    browser.chromium()
+    pytest.importorskip("kaleido")
+    drawn = picture.png(search_page.page(pages.result()))
+    assert drawn.startswith(b"\x89PNG")
+    assert struct.unpack(">II", drawn[16:24]) == (picture.WIDTH * picture.SCALE, picture.HEIGHT * picture.SCALE)

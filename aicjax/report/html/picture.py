@@ -31,7 +31,8 @@ def png(page: Page) -> bytes:
 
     chart = next((each for each in page.charts if each.name == page.picture), None)
     figure = drawn(page, chart or (page.charts[0] if page.charts else None))
-    return kaleido.calc_fig_sync(figure, opts={"format": "png", "width": WIDTH, "height": HEIGHT, "scale": SCALE})
+    size = {"format": "png", "width": WIDTH, "height": HEIGHT, "scale": SCALE}
+    return kaleido.calc_fig_sync(figure, opts=size, kopts={"mathjax": False})  # which it would load from elsewhere
 
 
 def drawn(page: Page, chart: Chart | None) -> dict[str, Any]:
