@@ -23,6 +23,7 @@ import jax
 import pytest
 from hypothesis import settings
 
+gc.set_threshold(20_000, 20, 20)  # tracing makes many objects, and a full collection walks all that there are
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 

@@ -9,8 +9,6 @@ import pytest
 from benchmarks.fleet_cases import Row, read_answers, schema_of
 from benchmarks.fleet_parity import compare_file, main
 
-pytestmark = pytest.mark.as_shipped
-
 SAMPLES = sorted((Path(__file__).parents[1] / "references" / "fleet").glob("fleet_*.json"))
 
 
