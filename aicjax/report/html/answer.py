@@ -11,6 +11,7 @@ from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, SearchResult, TaskResult
 from aicjax.explore.shortfall import Limits
 from aicjax.report import phrases, summary
+from aicjax.report.html.commands import NOT_DEPLOYED
 from aicjax.report.html.figures import short_layouts
 from aicjax.report.html.margin import SURE, Margin
 from aicjax.report.html.parts import Scale, Tile, Tone
@@ -53,7 +54,8 @@ def head(result: SearchResult, margins: Sequence[Margin]) -> Head:
     lead = [_lead(result, task, row)]
     reasons = [("Why this one", why(result, task, row, explanation))]
     reasons.append(("How sure", _how_sure(row, explanation)))
-    reasons.append(("What next", _next(result.request, row, margins)))
+    if more := _next(result.request, task, row, margins):
+        reasons.append(("What next", more))
     return Head(f"Deploy {title}", lead, tone, tiles(row, result.request), reasons)
 
 
@@ -201,12 +203,13 @@ def sure_lines(known: Ranges | None) -> list[str]:
     return lines
 
 
-def _next(request: SearchRequest, row: Row, margins: Sequence[Margin]) -> list[str]:
+def _next(request: SearchRequest, task: TaskResult, row: Row, margins: Sequence[Margin]) -> list[str]:
     lines = []
     chance = row.ranges.limits_met if row.ranges is not None else None
     if chance is not None and chance < SURE:
         lines.append(_safer(request, row, margins))
-    lines.append("Start it with the files of the command below, and run the benchmark that comes with them.")
+    if task.serving_mode not in NOT_DEPLOYED:
+        lines.append("Start it with the files that --deployment-target writes, and run the benchmark beside them.")
     if row.ranges is not None:
         lines.append("One measurement of your own makes the ranges narrower: aicjax calibrate --anchor.")
     return lines

@@ -10,6 +10,7 @@ from aicjax.explore.result import SearchResult
 from aicjax.report.html.parts import Command
 
 TARGET = "dynamo"
+NOT_DEPLOYED = ("afd",)  # serving modes without deployment files
 WIDTH = 100
 
 
@@ -22,7 +23,7 @@ def deploying(result: SearchResult, command: str | None, saved_in: Path | None) 
         saved_in: The folder that `--save-dir` wrote; None without.
     """
     winner = result.winner
-    if winner is None or not winner.meets_target:
+    if winner is None or not winner.meets_target or winner.serving_mode in NOT_DEPLOYED:
         return []
     if saved_in is not None:
         row = f"--experiment {shlex.quote(winner.name)} --row 1"
