@@ -43,13 +43,14 @@ def _load(deployment: Deployment, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def bench_job(deployment: Deployment, runtime: Runtime, url: str) -> str:
+def bench_job(deployment: Deployment, runtime: Runtime, url: str, secret: str | None = None) -> str:
     """A Kubernetes Job that runs the script against a service.
 
     Args:
         deployment: What is measured.
         runtime: The client and its load.
         url: Where the model is served, as seen from a pod.
+        secret: Secret of the target where the deployment states none; that of the runtime when None.
     """
     return fill(
         "k8s_bench.yaml.j2",
@@ -58,7 +59,7 @@ def bench_job(deployment: Deployment, runtime: Runtime, url: str) -> str:
         url=url,
         folder=BENCH_FOLDER,
         script=bench_script(deployment, runtime),
-        secret=deployment.site.secret or runtime.secret,
+        secret=deployment.site.secret or secret or runtime.secret,
     )
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from aicjax._names import counted, one_of
 from aicjax._results import AicjaxError, InputError
-from aicjax.deploy import flag_checks, schema_checks
+from aicjax.deploy import flag_checks, schema_checks, site_checks
 from aicjax.deploy.bench import bench_problems
 from aicjax.deploy.images import IMAGE_FILE, is_pinned
 from aicjax.deploy.options import canonical, member_of, variables
@@ -86,6 +86,7 @@ def _against_record(files: Mapping[str, str]) -> list[str]:
         *target.problems(deployment, files, started),
         *flag_checks.problems(engine, files, started),
         *bench_problems(deployment, files, load_runtime()),
+        *site_checks.problems(deployment, files, target.secret()),
         *readme_problems(files),
     ]
 
@@ -271,5 +272,8 @@ def _of_worker(deployment: Deployment, role: Role, engine: Engine, worker: Start
     gpus = len(worker.gpus) * (member.nodes if member else worker.nodes)
     if gpus != role.layout.gpus:
         yield f"{counted(gpus, 'GPU')}, not {role.layout.gpus}"
+    image = deployment.site.image or engine.image
+    if worker.image and worker.image != image:
+        yield f"image {worker.image}, not {image}"
     if worker.module != engine.module:
         yield f"module {worker.module}, not {engine.module}"

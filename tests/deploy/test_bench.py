@@ -84,7 +84,9 @@ def test_script_replays_the_assumption(url: str, tmp_path: Path):
         assert f"--model {MODEL} --tokenizer {MODEL} --url {url}" in note
         assert "--synthetic-input-tokens-mean 3000 " in note
         assert "--prefix-prompt-length 1000 " in note
-        assert "--output-tokens-mean 500 " in note
+        assert "--output-tokens-mean 500 --output-tokens-stddev 0 --extra-inputs ignore_eos:true " in note
+        assert "--endpoint-type completions --streaming " in note
+        assert "--random-seed 100 " in note
     assert "--request-count 744 --warmup-request-count 496 " in next(
         note for note in notes if "concurrency_248" in note
     )

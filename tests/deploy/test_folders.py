@@ -3,6 +3,7 @@
 
 import itertools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,26 @@ def test_deployment_larger_than_any_cluster_is_refused():
     inputs: dict[str, Any] = {**INPUTS, "total_gpus": 10**12}
     with pytest.raises(InputError, match="total_gpus"):
         build(result_row("vllm", experts=False, disaggregated=False), inputs)
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != "bare-metal"])
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (r"namespace: \"?team\"?", "namespace: other"),
+        (r"(llm-d-)?hf-token(-secret)?", "other-token"),
+        (r"my-cache", "other-cache"),
+        (r"(/(?:\w+-runtime|sglang|llm-d-[\w-]+sidecar)):v?[\d.]+", r"\1:9.9.9"),
+        (r'(value: "http://[\w.-]+)[^"]*"', r'\1-other"'),
+        (r"nats-server --jetstream --port \d+", "nats-server --jetstream --port 1"),
+    ],
+)
+def test_one_file_for_another_cluster_or_release_is_found(target: str, right: str, wrong: str):
+    """Every place where a file names its namespace, secret, claim, image or service is tried by itself."""
+    engine = "vllm" if target.startswith("llm-d") else "sglang"
+    files = _files(target, engine, namespace="team", model_cache="my-cache")
+    assert problems(files) == []
+    for name, text in files.items():
+        for place in re.finditer(right, text) if name.endswith((".yaml", ".sbatch")) else ():
+            changed = text[: place.start()] + place.expand(wrong) + text[place.end() :]
+            assert problems({**files, name: changed}), (name, place[0])

@@ -8,7 +8,7 @@ from typing import Any
 from aicjax.deploy.bench import JOB_FILE
 from aicjax.deploy.read_back import Started, from_container
 from aicjax.deploy.record import Deployment
-from aicjax.deploy.settings import Runtime, load_runtime
+from aicjax.deploy.settings import Runtime, load_engine, load_runtime
 from aicjax.deploy.templates import documents
 
 GRAPH_FILE = "deploy.yaml"
@@ -94,9 +94,13 @@ def read(files: Mapping[str, str]) -> list[Started]:
 def problems(deployment: Deployment, files: Mapping[str, str], started: list[Started]) -> Iterator[str]:
     """Kinds, probes, names and NVLink domains of the components; the address that the Job measures."""
     text, runtime = files[GRAPH_FILE], load_runtime()
+    maps = {found["metadata"]["name"] for found in documents(text) if found["kind"] == "ConfigMap"}
     domains = {found["metadata"]["name"] for found in documents(text) if found["kind"] == "ComputeDomain"}
     for part in components(text):
         frontend = part.name == FRONTEND
+        image = deployment.site.image or load_engine(deployment.engine).image
+        if frontend and part.container["image"] != image:
+            yield f"{part.where}: image {part.container['image']}, not {image}"
         if part.kind != part.name.lower():
             yield f"{part.where}: its kind is {part.kind}"
         for name, probe in runtime.probes["frontend" if frontend else "worker"].items():
@@ -106,6 +110,9 @@ def problems(deployment: Deployment, files: Mapping[str, str], started: list[Sta
         claimed = {claim["resourceClaimTemplateName"] for claim in part.pod.get("resourceClaims", ())}
         if claimed - domains or (part.nodes > 1 and deployment.gpus_per_rack and not claimed):
             yield f"{part.where}: no NVLink domain joins its nodes"
+        mounted = {volume["configMap"]["name"] for volume in part.pod.get("volumes", ()) if "configMap" in volume}
+        if not frontend and maps - mounted:
+            yield f"{part.where}: it does not mount {', '.join(sorted(maps - mounted))}"
         named = [deployment.name, part.name, *([part.name + _PART_SUFFIX] if part.nodes > 1 else [])]
         if (beyond := len("".join(named)) - _POD_NAME_LENGTH) > 0:
             room = len(deployment.name) - beyond

@@ -174,6 +174,8 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
         if kind in ("StatefulSet", "LeaderWorkerSet") and len(name) > longest:
             yield f"{MANIFEST_FILE}: {name} is longer than the {longest} characters of a {kind}"
         yield from (f"{MANIFEST_FILE}, {name}: {problem}" for problem in _of_ports(document, port))
+    if f'"{_url(deployment, port)}"' not in files[JOB_FILE]:
+        yield f"{JOB_FILE}: not the address of the service"
     yield from _of_groups(deployment, engine, objects)
     if deployment.disaggregated:
         yield from _of_router(deployment, engine, objects, port)
@@ -214,6 +216,8 @@ def _of_router(deployment: Deployment, engine: Engine, objects: list[Any], port:
     container = router["spec"]["template"]["spec"]["containers"][0]
     if container["command"] != wanted.command or container["args"] != wanted.arguments:
         yield f"{MANIFEST_FILE}, {wanted.name}: not the command that names every worker"
+    if container["image"] != wanted.image:
+        yield f"{MANIFEST_FILE}, {wanted.name}: image {container['image']}, not {wanted.image}"
     if wanted.file:
         text = named[("ConfigMap", deployment.config_map)]["data"].get(ROUTER_FILE, "")
         if documents(text) != [wanted.file]:

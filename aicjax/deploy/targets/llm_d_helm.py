@@ -46,7 +46,7 @@ def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[st
         transfer_port=engine.server.transfer_port,
         shared_memory=runtime.shared_memory,
     )
-    return {VALUES_FILE: text, JOB_FILE: bench_job(deployment, runtime, router_url(deployment))}
+    return {VALUES_FILE: text, JOB_FILE: bench_job(deployment, runtime, router_url(deployment), llm_d().secret)}
 
 
 def _uri(deployment: Deployment) -> str:
@@ -73,6 +73,12 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
     """Ports of proxy and servers, GPUs stated twice, labels that are no strings, nulls."""
     values = documents(files[VALUES_FILE])[0]
     yield from worker_problems(deployment, started)
+    if f'"{router_url(deployment)}"' not in files[JOB_FILE]:
+        yield f"{JOB_FILE}: not the address of the router"
+    if values["modelArtifacts"]["uri"] != _uri(deployment):
+        yield f"{VALUES_FILE}: modelArtifacts.uri is {values['modelArtifacts']['uri']}, not {_uri(deployment)}"
+    if deployment.disaggregated and values["routing"]["proxy"].get("image") != llm_d().chart_proxy:
+        yield f"{VALUES_FILE}: the proxy is not {llm_d().chart_proxy}"
     yield from (f"{VALUES_FILE}: {place} is null" for place in _nulls(values))
     if len(deployment.name) > NAME_LENGTH:
         yield f"name {deployment.name!r} is longer than the {NAME_LENGTH} characters that the chart keeps"
@@ -117,4 +123,4 @@ def _nulls(values: Any, place: str = "") -> Iterator[str]:
         yield from _nulls(value, f"{place}.{name}" if place else str(name))
 
 
-TARGET = Target(_render, _read, _problems, load_server)
+TARGET = Target(_render, _read, _problems, load_server, lambda: llm_d().secret)

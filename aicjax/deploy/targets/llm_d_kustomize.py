@@ -36,7 +36,7 @@ def _render(deployment: Deployment, engine: Engine, runtime: Runtime) -> dict[st
     for name, pod in parts.items():
         proxy = llm_d().guides_proxy if deployment.disaggregated and name == DECODE else ""
         files[PATCH_FILE.format(name=name)] = fill("llm-d-patch.yaml.j2", name=name, pod=pod, proxy=proxy, **values)
-    return {**files, JOB_FILE: bench_job(deployment, runtime, router_url(deployment))}
+    return {**files, JOB_FILE: bench_job(deployment, runtime, router_url(deployment), llm_d().secret)}
 
 
 def base(deployment: Deployment) -> str:
@@ -66,6 +66,10 @@ def _patched(name: str, files: Mapping[str, str]) -> bool:
 def _problems(deployment: Deployment, files: Mapping[str, str], started: list[Started]) -> Iterator[str]:
     """Ports; the base of the guide at its tag, and the Deployments that it holds."""
     yield from worker_problems(deployment, started)
+    if f'"{router_url(deployment)}"' not in files[JOB_FILE]:
+        yield f"{JOB_FILE}: not the address of the router"
+    if deployment.disaggregated and f'"{llm_d().guides_proxy}"' not in files[PATCH_FILE.format(name=DECODE)]:
+        yield f"{PATCH_FILE.format(name=DECODE)}: the proxy is not {llm_d().guides_proxy}"
     if documents(files[OVERLAY_FILE])[0]["resources"] != [base(deployment)]:
         yield f"{OVERLAY_FILE}: not over the guide {llm_d().guide_of(deployment.disaggregated)} at {llm_d().guides_tag}"
     for name in (PREFILL, DECODE):
@@ -79,4 +83,4 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
                 yield f"{PATCH_FILE.format(name=name)}: GPUs requested are not those of the limit"
 
 
-TARGET = Target(_render, _read, _problems, load_server)
+TARGET = Target(_render, _read, _problems, load_server, lambda: llm_d().secret)

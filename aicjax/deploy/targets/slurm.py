@@ -14,6 +14,10 @@ from aicjax.deploy.targets.target import Target
 from aicjax.deploy.templates import fill
 
 JOB_FILE = "job.sbatch"
+_SERVICES = (  # with the variable that says where each is, and what its port stands behind
+    ("etcd", "ETCD_ENDPOINTS", "--listen-client-urls http://0\\.0\\.0\\.0:"),
+    ("nats", "NATS_SERVER", "--jetstream --port "),
+)
 _IMAGE = re.compile(r'IMAGE="\$\{\w+-(.*?)\}"')
 
 
@@ -101,7 +105,16 @@ def _problems(deployment: Deployment, files: Mapping[str, str], started: list[St
         for name, number in needed.items()
         if asked.get(name) != number
     )
-    for image in _IMAGE.findall(text):
+    for service, variable, option in _SERVICES:
+        port = load_runtime().ports[service]
+        if not (re.search(rf"{variable}=\"[^\"]*:{port}\"", text) and re.search(rf"{option}{port}(?!\d)", text)):
+            yield f"{JOB_FILE}: {service} is not on port {port} for all"
+    wanted = [
+        enroot(image) for image in (deployment.site.image or engine.image, load_runtime().benchmark_client["image"])
+    ]
+    if (images := _IMAGE.findall(text)) != wanted:
+        yield f"{JOB_FILE}: images {', '.join(images)}, not {', '.join(wanted)}"
+    for image in images:
         if not (is_pinned(image.replace("#", "/", 1)) or image.endswith(IMAGE_FILE)):
             yield f"{JOB_FILE}: image {image!r} has no pinned tag"
     if engine.mpi_launcher:
