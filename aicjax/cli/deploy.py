@@ -72,14 +72,17 @@ def command(
         return
     if (run is None) == (request is None):
         raise InputError("from", None if run is None else str(run), "given, or --request, and not both")
+    from aicjax.deploy.names import check_names
+
     site = {"namespace": namespace, "image": image, "secret": secret, "model_cache": model_cache}
     if request is not None:
         flags = {"system": system, "total_gpus": total_gpus}
         asked = requests.read(request, {name: value for name, value in flags.items() if value is not None})
         target, name = target or _REQUESTED, name or asked.name
         check_target(target, request)
-        record, inputs = _searched(asked.search, experiment, row)
         site |= {fact: value for fact, value in asked.site.items() if site[fact] is None}
+        check_names(name, site)
+        record, inputs = _searched(asked.search, experiment, row)
         folder = request.parent / (name or request.stem)
     else:
         for flag_name, value in (("system", system), ("total_gpus", total_gpus)):
@@ -88,6 +91,7 @@ def command(
         if target is None:
             raise InputError("target", None, "given")
         assert run is not None
+        check_names(name, site)
         from aicjax.report.saved import read_row
 
         chosen, record, inputs = read_row(run, experiment, row)

@@ -80,6 +80,7 @@ def command(ctx: Context) -> None:
     The files are those of `aicjax deploy`, with its checks. What they should reach is estimated and printed beside the
     limits. Exit codes: 0 written, 2 bad input or a failed check, 3 it does not fit, 4 no measured data.
     """
+    from aicjax.deploy.names import check_names
     from aicjax.explore.request import SearchRequest
 
     given = options.given(ctx)
@@ -94,6 +95,7 @@ def command(ctx: Context) -> None:
     as_json, plain = given.pop("json", False), given.pop("no_color", False)
     how = {name: given.pop(name) for name in ("rules", "name") if name in given}
     site = site_options.taken(given)
+    check_names(how.get("name"), site)
     stated = {name: _count(name, given.pop(name)) for name in ("batch_size", *_LAYOUT) if name in given}
     request = SearchRequest(**given)
 

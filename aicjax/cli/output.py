@@ -53,7 +53,10 @@ class Output:
 
     def at(self, site: Mapping[str, str]) -> "Output":
         """The same where the cluster has what is stated, unless a flag said otherwise."""
-        return dataclasses.replace(self, site={**site, **self.site})
+        merged = {**site, **self.site}
+        if self.target is not None:
+            _check_site(merged)
+        return dataclasses.replace(self, site=merged)
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> "Output":
@@ -66,12 +69,19 @@ class Output:
         report = report_file.taken(given)
         layout, site = given.pop("save_layout", "default"), site_options.taken(given)
         check_layout(layout)
+        _check_site(site)
         if site and target is None:
             name, value = next(iter(site.items()))
             raise InputError(name, value, "given together with --deployment-target")
         return cls(
             **flags, interval=interval, save_dir=save_dir, target=target, report=report, save_layout=layout, site=site
         )
+
+
+def _check_site(site: Mapping[str, str]) -> None:
+    from aicjax.deploy.names import check_names
+
+    check_names(None, site)
 
 
 def present(request: "SearchRequest", output: Output, *, for_load: bool = False) -> None:

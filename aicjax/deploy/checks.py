@@ -16,6 +16,7 @@ from aicjax._results import AicjaxError, InputError
 from aicjax.deploy import flag_checks, schema_checks, site_checks
 from aicjax.deploy.bench import bench_problems
 from aicjax.deploy.images import IMAGE_FILE, is_pinned
+from aicjax.deploy.names import LABEL_RULE, is_label
 from aicjax.deploy.options import canonical, member_of, variables
 from aicjax.deploy.read_back import Started
 from aicjax.deploy.readme import readme_problems
@@ -26,7 +27,6 @@ from aicjax.deploy.targets import TARGETS
 from aicjax.deploy.templates import YAML_LOADER
 from aicjax.hardware import load_system
 
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(  # a headless service of Kubernetes states None, and a script may write to /dev/null
     r"(?<!clusterIP: \")(?<!\w)(?:None|NaN|Undefined)(?!\w)|(?<!/dev/)(?<![\w-])null(?![\w-])"
 )
@@ -175,9 +175,8 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
         "model_cache": site.model_cache,
     }
     for what, label in labels.items():
-        if label is not None and not (_LABEL.fullmatch(label) and len(label) <= LABEL_LENGTH):
-            rule = f"lower-case letters, digits and hyphens, at most {LABEL_LENGTH}"
-            yield f"{what} {label!r} is not an RFC 1123 label: {rule}"
+        if label is not None and not is_label(label):
+            yield f"{what} {label!r} is not an RFC 1123 label: {LABEL_RULE}"
     if (beyond := len(deployment.config_map) - LABEL_LENGTH) > 0:
         yield f"name {deployment.name!r} is longer than {len(deployment.name) - beyond} characters"
     if not _MODEL.fullmatch(deployment.model):
