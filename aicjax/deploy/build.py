@@ -141,7 +141,10 @@ def _role(
     if kv_cache not in engine.kv_cache_formats:
         raise InputError("kvcache_quant_mode", kv_cache, f"one of {sorted(engine.kv_cache_formats)}")
     length = _max_length(inputs, engine, rules)
+    chunked_prefill = name != "decode" and (rules.chunked_prefill or bool(inputs.get("enable_chunked_prefill")))
     step_tokens = _step_tokens(row, inputs, name, batch, length, engine, drafts)
+    if name != "decode" and engine.asks_for_chunks and not chunked_prefill:
+        step_tokens = _taking_prompts(step_tokens, int(inputs["isl"]) + rules.length_extra, engine)
     return Role(
         name=name,
         workers=int(row[f"{prefix}workers"] if prefix else 1) * replicas,
@@ -153,7 +156,7 @@ def _role(
         kv_cache_format=kv_cache,
         graph_sizes=() if name == "prefill" else graph_sizes(batch, rules),
         prefix_cache=name != "decode" and (rules.prefix_cache or bool(inputs.get("prefix"))),
-        chunked_prefill=name != "decode" and (rules.chunked_prefill or bool(inputs.get("enable_chunked_prefill"))),
+        chunked_prefill=chunked_prefill,
         use=_use(row, prefix),
     )
 
@@ -222,6 +225,14 @@ def _covering(limit: Limit, requests: int, engine: Engine) -> Limit:
     if limit.deployed >= requests:
         return limit
     return Limit(limit.simulated, rounded_up(requests, engine.token_multiple), "as many as requests in all stages")
+
+
+def _taking_prompts(limit: Limit, longest: int, engine: Engine) -> Limit:
+    """The limit on tokens of a step, which prompts pass that are not split, before their prefix is cached too."""
+    if limit.deployed >= longest:
+        return limit
+    why = "room for a whole prompt before its prefix is cached, and some tokens more; other steps are as predicted"
+    return Limit(limit.simulated, rounded_up(longest, engine.token_multiple), why)
 
 
 def _memory_fraction(

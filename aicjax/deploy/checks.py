@@ -212,6 +212,9 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
                 yield f"{role.name}: {limit.deployed} is deployed, {limit.simulated} was simulated, without a reason"
         if role.max_step_tokens.deployed < least:
             yield f"{role.name}: fewer tokens in a step than running requests"
+        whole = engine.asks_for_chunks and role.name != "decode" and not role.chunked_prefill
+        if whole and role.max_step_tokens.deployed < deployment.workload.isl:
+            yield f"{role.name}: a prompt is longer than a step and is not split"
         if role.max_length < deployment.workload.isl + deployment.workload.osl:
             yield f"{role.name}: the longest sequence is shorter than a request"
 

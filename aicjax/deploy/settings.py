@@ -95,6 +95,11 @@ class Engine:
     graphs_count_drafts: bool = False
     mpi_launcher: str = ""
 
+    @property
+    def asks_for_chunks(self) -> bool:
+        """Whether it splits a prompt only when told, and else refuses one that is longer than a step."""
+        return "chunked_prefill" in self.arguments or "chunked_prefill" in self.file
+
     def stages(self, layout: Layout) -> int:
         """Pipeline stages whose requests a limit on them counts together."""
         return layout.pp if self.running_limit_counts_stages else 1

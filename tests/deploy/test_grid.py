@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every target, engine, kind of model, way of serving, number of nodes and rule set: the files pass every check."""
 
+import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import pytest
 from aicjax._results import InputError
 from aicjax.deploy.build import build, graph_sizes, rounded_up
 from aicjax.deploy.checks import problems
-from aicjax.deploy.record import Deployment, as_dict, from_dict
+from aicjax.deploy.record import Deployment, Limit, as_dict, from_dict
 from aicjax.deploy.render import render
 from aicjax.deploy.settings import load_rules
 from aicjax.deploy.targets import TARGETS
@@ -112,6 +113,21 @@ def test_token_limits_are_block_multiples_and_say_so():
     assert (limit.simulated, limit.deployed) == (4021, 4032)
     assert "rounded up" in limit.reason
     assert rounded_up(4000 + 1500 + 1000, 32) == 6528
+
+
+@pytest.mark.parametrize("disaggregated", [False, True])
+def test_prompt_that_is_not_split_has_room_before_its_prefix_is_cached(disaggregated: bool):
+    """TensorRT-LLM refuses a prompt longer than a step unless told to split it: no prefix would ever be cached."""
+    row = {**result_row("trtllm", experts=False, disaggregated=disaggregated), "num_tokens": 1021}
+    inputs = {**INPUTS, "prefix": 3000}
+    first = build(row, inputs, rules="benchmark").roles[0]
+    assert first.max_step_tokens.deployed == 4064
+    assert "before its prefix is cached" in first.max_step_tokens.reason
+    assert build(row, inputs, rules="production").roles[0].max_step_tokens.deployed == 1024
+    short = dataclasses.replace(first, max_step_tokens=Limit(1024, 1024))
+    deployment = build(row, inputs, rules="benchmark")
+    found = problems(render(dataclasses.replace(deployment, roles=(short, *deployment.roles[1:])), "dynamo"))
+    assert any("a prompt is longer than a step" in problem for problem in found)
 
 
 def test_vllm_limits_are_the_simulated_ones_exactly():
