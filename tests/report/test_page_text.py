@@ -66,7 +66,7 @@ def test_every_kept_configuration_is_on_the_chart_and_absent_numbers_are_null():
 
 
 def test_more_configurations_than_a_page_takes_are_thinned_and_it_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(front, "MOST_POINTS", 10)
+    monkeypatch.setattr(front, "MOST_POINTS", 20)  # of a page: ten of each experiment
     text = pages.text()
     assert "11 of 41 configurations are drawn" in text
 

@@ -16,7 +16,7 @@ from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, nu
 from aicjax.report.html.shown import Shown, kept_rows
 from aicjax.report.rows import workers
 
-MOST_POINTS = 40_000  # of one experiment; beyond, the page would be slow
+MOST_POINTS = 60_000  # of a page; beyond, it would be slow and large
 MOST_DRAWN_AS_SHAPES = 5_000  # of all; beyond, they are drawn by WebGL
 TABLE_ROWS = 200
 
@@ -34,7 +34,8 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
         return None
     by_latency = any(each.request.request_latency is not None or each.request.osl == 1 for each in filled)
     x_name = "request_latency" if by_latency else "tokens/s/user"
-    thinned = {name: _thinned(frame, x_name) for name, frame in kept.items()}
+    share = max(1, MOST_POINTS // len(filled))
+    thinned = {name: _thinned(frame, x_name, share) for name, frame in kept.items()}
     points = sum(frames.length(frame) for frame in thinned.values())
     kind = "scatter" if points <= MOST_DRAWN_AS_SHAPES else "scattergl"
     traces: list[dict[str, Any]] = []
@@ -66,13 +67,13 @@ def panel(shown: Sequence[Shown], chosen: str | None) -> Panel | None:
     return Panel("configurations", "All configurations", [Text(lines), chart], short="Configurations")
 
 
-def _thinned(frame: Frame, x_name: str) -> Frame:
-    """At most `MOST_POINTS` rows, evenly chosen along the axis."""
+def _thinned(frame: Frame, x_name: str, most: int) -> Frame:
+    """At most so many rows, evenly chosen along the axis."""
     rows = frames.length(frame)
-    if rows <= MOST_POINTS:
+    if rows <= most:
         return frame
     order = np.argsort(frame[x_name], kind="stable")
-    return frames.take(frame, order[np.linspace(0, rows - 1, MOST_POINTS).astype(int)])
+    return frames.take(frame, order[np.linspace(0, rows - 1, most).astype(int)])
 
 
 def _layout(filled: Sequence[Shown], x_name: str, by_latency: bool) -> dict[str, Any]:
