@@ -148,8 +148,10 @@ def _print(point: "EstimateResult", deployment: "Deployment", missed: list[str],
 
 
 def _count(name: str, value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise InputError(name, value, "a whole number, at least 1")
+    from aicjax.explore.request_errors import MOST
+
+    if not value.isdecimal() or not 1 <= int(value) <= MOST:
+        raise InputError(name, value, f"a whole number from 1 to {MOST:,}")
     return int(value)
 
 

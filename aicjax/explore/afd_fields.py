@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from aicjax._results import InputError
+from aicjax.explore.request_errors import Count
 
-Count = Annotated[int, Field(ge=1)]
 Factor = Annotated[float, Field(gt=0)]
 PipelineName = Literal["optimistic", "conservative", "serial"]
 MIN_BATCH_LIMIT = 32  # requests: what a worker may hold at most is never limited below this

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
+from aicjax.explore.request_errors import Count
 
-Count = Annotated[int, Field(ge=1)]
 Candidates = Annotated[tuple[Count, ...], Field(min_length=1)] | None
 Factor = Annotated[float, Field(gt=0)] | None
 _EPD_MODES = ("agg", "disagg")

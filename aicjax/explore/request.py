@@ -13,7 +13,7 @@ from aicjax.explore.expert_fields import ExpertFields
 from aicjax.explore.grid import DEFAULT, REFERENCE
 from aicjax.explore.image_fields import EncodePointFields, EncodePoolFields, ImageFields
 from aicjax.explore.load_fields import LoadFields, OpenLoadFields
-from aicjax.explore.request_errors import Strict
+from aicjax.explore.request_errors import Count, Strict
 from aicjax.ops.database import transfer_kinds
 
 Backend = Literal["trtllm", "sglang", "vllm"]
@@ -30,7 +30,6 @@ CORRECTIONS = {  # fields that replace numbers of `constants.DisaggConstants`
     "rate_match_encoder_degradation": "encoder_degradation",
 }
 
-Count = Annotated[int, Field(ge=1)]
 Candidates = Annotated[tuple[Count, ...], Field(min_length=1)] | None
 Fraction = Annotated[float, Field(gt=0, le=1)] | None
 Factor = Annotated[float, Field(gt=0)] | None

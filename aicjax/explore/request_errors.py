@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of what users state, and what is wrong with it in their words."""
+"""Base of what users state, its counts, and what is wrong with it in their words."""
 
 import difflib
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aicjax._results import InputError
+
+MOST = 10**9  # of a count; what is larger is a slip, and products of larger ones leave 64 bits
+Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Strict(BaseModel):
@@ -48,7 +51,7 @@ def _rule(error: Any) -> str:
         case "greater_than":
             return f"above {limits['gt']:g}"
         case "less_than_equal":
-            return f"at most {limits['le']:g}"
+            return f"at most {limits['le']:.10g}"
         case "finite_number":
             return "a finite number"
         case "int_type" | "int_parsing" | "int_from_float":

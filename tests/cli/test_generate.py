@@ -111,6 +111,7 @@ def test_names_of_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (f"{BASE} --target dynamo --serving-mode static", ["serving_mode", "static", "disagg"]),
         (f"{BASE} --target dynamo --dp 2", ["dp"]),
         (f"{BASE} --target dynamo --decode-tp-size 2", ["decode_tp_size", "absent", "agg"]),
+        (f"{BASE} --target dynamo --batch-size {10**23}", ["batch_size", "from 1 to 1,000,000,000"]),
         (f"{BASE} --target dynamo --serving-mode disagg --batch-size 2", ["batch_size", "absent", "disagg"]),
         (f"{BASE} --target dynamo --osl 1", ["osl", "at least 2"]),
         (f"{BASE} --target dynamo --save-layout old", ["save_layout", "old"]),

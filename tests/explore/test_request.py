@@ -31,6 +31,7 @@ def test_grid_is_full_unless_the_reference_is_followed_or_one_is_stated():
     [
         ({"iscl": 3}, "`iscl` must be .*`?isl"),
         ({"isl": 0}, "`isl` must be at least 1, but got 0"),
+        ({"isl": 10**23}, "`isl` must be at most 1000000000, but got 1"),
         ({"isl": "many"}, "`isl` must be a whole number, but got 'many'"),
         ({"isl": 10.5}, "`isl` must be a whole number"),
         ({"ttft": float("nan")}, "`ttft` must be a finite number"),
