@@ -114,7 +114,7 @@ def test_command_lines_are_translated(line: str, expected: str):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("webapp", ["webapp", "not in AIConfigurator 0.12.0"]),
+        ("webapp", ["webapp", "one that is in AIConfigurator 0.12.0", "aicjax fleet serve"]),
         ("cli defualt --model m", ["defualt", "default"]),
         ("cli default --modl m", ["--modl", "--model"]),
         ("cli default --isl", ["--isl", "a value"]),
