@@ -21,13 +21,20 @@ FORMAT = 1
 FILE_NAME = "manifest.json"
 
 
+def versions() -> dict[str, Any]:
+    """Versions of this program, of Python and of the packages that compute."""
+    return {
+        "aicjax": aicjax.__version__,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
+    }
+
+
 def of_result(result: SearchResult) -> dict[str, Any]:
     """What `--from` needs to run a search again, and what tells whether the data under it are the same."""
     return {
         "format": FORMAT,
-        "aicjax": aicjax.__version__,
-        "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
+        **versions(),
         "inputs": result.inputs,
         "resolved": {name: dict(task.resolved) for name, task in result.by_backend.items()},
         "chosen": result.chosen,

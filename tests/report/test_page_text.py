@@ -16,6 +16,7 @@ from aicjax.report.html import front, page, palette, picture, search_page, write
 from aicjax.report.html.figures import plain, short_layouts
 from aicjax.report.html.parts import Page
 from tests.report import pages, results
+from tests.report.frames import agg_frame, disagg_frame
 
 pytest.importorskip("plotly")
 
@@ -69,6 +70,31 @@ def test_more_configurations_than_a_page_takes_are_thinned_and_it_says_so(monkey
     monkeypatch.setattr(front, "MOST_POINTS", 20)  # of a page: ten of each experiment
     text = pages.text()
     assert "11 of 41 configurations are drawn" in text
+
+
+def test_a_page_stays_small_however_many_configurations_were_kept():
+    random = np.random.default_rng(0)
+    shuffled = {  # no number twice
+        name: column * random.uniform(0.5, 1.5, column.size) if column.dtype.kind == "f" else column
+        for name, column in pages.cloud(front.MOST_POINTS + 1).items()
+    }
+    tasks = [results.task(name, agg_frame(16, 28), feasible=shuffled) for name in ("agg", "afd")]
+    text = page.render(search_page.page(results.result(*tasks)))
+    assert f"{front.MOST_POINTS:,} of " in text
+    assert len(text.encode()) < MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("prefill_per_s", "told"),
+    [
+        (9.26, "The prefill side waits 12% of its time."),
+        (36.65 / 5 / 0.9, "Both sides are busy alike."),
+    ],
+)
+def test_the_side_of_a_replica_that_waits_is_named(prefill_per_s: float, told: str):
+    frame = {**disagg_frame(), "(p)seq/s/worker": np.array([prefill_per_s])}
+    task = results.task("disagg", frame, resolved=results.RESOLVED)
+    assert told in page.render(search_page.page(results.result(task)))
 
 
 def test_text_of_users_breaks_nothing():

@@ -11,6 +11,7 @@ from aicjax.report.html.figures import axis, bar, bars_height
 from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, number
 from aicjax.report.html.shown import Shown
 
+EVEN = 0.005  # sides this near to each other count as even
 SIDES = (("prefill", "(p)", "prefill_degradation"), ("decode", "(d)", "decode_degradation"))
 
 
@@ -21,6 +22,8 @@ def panel(each: Shown) -> Panel | None:
         return None
     sides = [_side(frames.row(each.task.best, position), factors) for position in range(len(each.rows))]
     names = [f"#{row.rank}" for row in each.rows]
+    could_serve, first_busy = sides[0]
+    idle = _waits(first_busy)
     traces = [
         bar(
             f"{role}: workers busy",
@@ -40,14 +43,14 @@ def panel(each: Shown) -> Panel | None:
             *(number(capacity[role]) for role, _, _ in SIDES),
             number(rate[position]),
             *(number(busy[role], ".0%") for role, _, _ in SIDES),
-            Cell(_waits(busy)),
+            Cell(_waits(busy) or "neither"),
         ]
         for position, (row, (capacity, busy)) in enumerate(zip(each.rows, sides, strict=True))
     ]
     chart = Chart(
         name="balance",
         title="How busy each side is",
-        summary=f"In the first row the {_waits(sides[0][1])} side waits",
+        summary=f"In the first row the {idle} side waits" if idle else "In the first row both sides are busy alike",
         traces=traces,
         layout={
             "xaxis": axis("busy, % of what the side can serve", range=[0, 105]),
@@ -57,25 +60,18 @@ def panel(each: Shown) -> Panel | None:
         height=bars_height(2 * len(names)),
         table=Table("Rates of one replica", columns, rows),
     )
-    capacity, busy = sides[0]
     first = frames.row(each.task.best, 0)
-    idle = min(busy, key=lambda role: busy[role])
     workers = [
         f"{counted(first[f'{prefix}workers'], f'{role} worker')} of {first[f'{prefix}seq/s/worker']:.2f} requests/s"
         for role, prefix, _ in SIDES
     ]
     lines = [
         f"One replica of {each.name}, row 1: {' and '.join(workers)}. The prefill side can serve "
-        f"{capacity['prefill']:.2f} and the decode side {capacity['decode']:.2f} requests/s, at the share of their "
-        f"capacity that is counted on ({factors['prefill_degradation']:g} and {factors['decode_degradation']:g}).",
-        f"The {idle} side waits {1 - busy[idle]:.0%} of its time."
-        if busy[idle] < 1 - _EVEN
-        else "Both sides are busy alike.",
+        f"{could_serve['prefill']:.2f} and the decode side {could_serve['decode']:.2f} requests/s, at the share of "
+        f"their capacity that counts ({factors['prefill_degradation']:g} and {factors['decode_degradation']:g}).",
+        f"The {idle} side waits {1 - first_busy[idle]:.0%} of its time." if idle else "Both sides are busy alike.",
     ]
     return Panel("balance", "Prefill against decode", [Text(lines), chart], short="Balance")
-
-
-_EVEN = 0.005  # sides this near to each other count as even
 
 
 def _side(record: Mapping[str, Any], factors: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
@@ -87,6 +83,7 @@ def _side(record: Mapping[str, Any], factors: Mapping[str, float]) -> tuple[dict
     return capacity, {role: min(1.0, record["seq/s"] / served) if served else 0.0 for role, served in capacity.items()}
 
 
-def _waits(busy: Mapping[str, float]) -> str:
+def _waits(busy: Mapping[str, float]) -> str | None:
+    """The side that waits; None where both are busy alike."""
     idle = min(busy, key=lambda role: busy[role])
-    return idle if busy[idle] < 1 - _EVEN else "neither"
+    return idle if busy[idle] < 1 - EVEN else None

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of an answer about fleets: the answer in sentences, its curve, its tables, what was asked."""
 
-import platform
 from typing import Any
 
-import aicjax
-from aicjax.report import fleet_text
+from aicjax.report import fleet_text, manifest
 from aicjax.report.fleet_view import question
 from aicjax.report.html import fleet_charts, inputs, printed
 from aicjax.report.html.commands import folded
@@ -28,10 +26,9 @@ def page(answer: Any, *, command: str | None = None) -> Page:
         _panel("tables", "All rows", tables, short="Rows"),
     ]
     asked = getattr(answer, "asked", None)
-    content = {"aicjax": aicjax.__version__, "python": platform.python_version()}
     panels.append(
         inputs.panel(
-            content,
+            manifest.versions(),
             fleet_charts.facts(asked),
             again=None if command is None else Command("Run this again", folded(command)),
         )

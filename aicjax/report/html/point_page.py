@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of one serving point."""
 
-import platform
-from importlib import metadata
-
-import aicjax
 from aicjax.explore.point import EstimateResult
 from aicjax.report import manifest, phrases, point, sensitivity
 from aicjax.report.html import inputs, memory, moves, steps
@@ -38,9 +34,7 @@ def page(result: EstimateResult, *, command: str | None = None) -> Page:
         f"A {step.step} ({step.total_ms:.2f} ms): {phrases.sources(step)}." for step in result.steps if step.total_ms
     ]
     content = {
-        "aicjax": aicjax.__version__,
-        "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in ("jax", "numpy")},
+        **manifest.versions(),
         "inputs": request.model_dump(mode="json"),
         "hashes": manifest.data_hashes(request.constants_name, None),
     }

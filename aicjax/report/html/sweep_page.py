@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a sweep: the best point, the fronts of all groups, the best points as tables, the axes."""
 
-import platform
 from typing import Any
 
-import aicjax
 from aicjax._names import counted
 from aicjax.explore import frame as frames
 from aicjax.explore.frame import Frame
-from aicjax.report import phrases, sweep_text
+from aicjax.report import manifest, phrases, sweep_text
 from aicjax.report.html import inputs, palette, printed
 from aicjax.report.html.commands import folded
 from aicjax.report.html.figures import axis, plain
@@ -34,12 +32,11 @@ def page(result: SweepResult, *, command: str | None = None) -> Page:
     pairs = len(spec.limits)
     overall = [line.strip() for answer in result.answers[:pairs] for line in sweep_text.counts(answer)]
     shown = printed.tables(lambda console: sweep_text.print_sweep(result, console))
-    content = {"aicjax": aicjax.__version__, "python": platform.python_version()}
     again = None if command is None else Command("Run this again", folded(command))
     panels = [
         _fronts(result),
         Panel("best", "The best points", shown, short="Best") if shown else None,
-        inputs.panel(content, _axes(result), again=again),
+        inputs.panel(manifest.versions(), _axes(result), again=again),
     ]
     return Page(
         title=f"Best: {sweep_text.headline(result)}" if result.found else sweep_text.nothing_found(result),
