@@ -16,7 +16,6 @@ from aicjax._names import nearest, one_of
 from aicjax._results import InputError
 
 TABLE = "compat/aiconfigurator.yaml"
-_PREFIXES = ("cli",)  # words before the command
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def translated(arguments: Sequence[str]) -> list[str]:
     words = [word for word in arguments if word != "--"]
     if words and words[0].rpartition("/")[2] == table()["program"]:
         words = words[1:]
-    while words[:1] and words[0] in _PREFIXES:
+    if words[:1] == ["cli"]:
         words = words[1:]
     name = words[0] if words else ""
     if name == "version":
