@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import equinox as eqx
 import jax
 import numpy as np
-import yaml
 
 from aicjax._paths import constants_file
 from aicjax._results import DataError, InputError
+from aicjax._user_files import read_mapping
 from aicjax.compat import DEFAULT_CONSTANTS
 
 Formulas = Literal["steady_state", "closed_loop"]
@@ -255,10 +255,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 @functools.cache
 def _parsed(path: Path, changed_ns: int) -> dict[str, Any]:
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("constants", str(path), f"a YAML file ({' '.join(str(error).split())})") from None
-    if not isinstance(values, dict):
-        raise InputError("constants", str(path), "a YAML mapping of sections")
-    return values
+    return read_mapping("constants", path, "a YAML mapping of sections")

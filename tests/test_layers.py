@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "aicjax"
 FLOORS = (
-    ("_types", "_units", "_results", "_names", "_paths", "compat", "quant"),
+    ("_types", "_units", "_results", "_names", "_paths", "_user_files", "compat", "quant"),
     ("tables", "hardware", "constants", "measure"),
     ("interp",),
     ("ops",),

@@ -12,6 +12,7 @@ import yaml
 from aicjax import _paths
 from aicjax._names import nearest, one_of
 from aicjax._results import InputError
+from aicjax._user_files import read_mapping
 from aicjax.hardware import load_system
 
 TABLE = "compat/dynamo_request.yaml"
@@ -46,7 +47,7 @@ def read_dynamo_request(path: Path, **given: Any) -> DynamoRequest:
     Raises:
         InputError: The file cannot be read, or a field is unknown, bad or refused; names file and field.
     """
-    place, content = str(path), _read(path)
+    place, content = str(path), read_mapping("request", path, f"a {table()['kind']}")
     versions = table()["versions"]
     version = content.get("apiVersion")
     if content.get("kind") != table()["kind"]:
@@ -84,18 +85,6 @@ def read_dynamo_request(path: Path, **given: Any) -> DynamoRequest:
 def table() -> Mapping[str, Any]:
     """The fields as they are written."""
     return yaml.safe_load((_paths.configs_dir() / TABLE).read_text(encoding="utf-8"))
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("request", str(path), f"a readable file ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("request", str(path), f"a YAML file ({' '.join(str(error).split())})") from None
-    if not isinstance(content, Mapping):
-        raise InputError("request", str(path), f"a {table()['kind']}")
-    return content
 
 
 def _flat(content: Mapping[str, Any], fates: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

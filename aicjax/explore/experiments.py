@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from aicjax._names import nearest, one_of
 from aicjax._results import InputError
+from aicjax._user_files import read_mapping
 from aicjax.explore import experiment_keys as keys
 from aicjax.explore.nested_experiments import flatten, is_nested
 from aicjax.explore.request import SearchRequest
@@ -47,7 +46,9 @@ def read_experiments(source: Path | str | Mapping[str, Any], **shared: Any) -> E
         InputError: The file cannot be read, a key is unknown, or a value is bad; names file, experiment and key.
     """
     name = "experiments" if isinstance(source, Mapping) else str(source)
-    content = source if isinstance(source, Mapping) else _read(Path(source))
+    content = source
+    if not isinstance(content, Mapping):
+        content = read_mapping("yaml_path", Path(content), "a mapping of names to experiments")
     if isinstance(content.get("serving_mode"), str):
         content = {Path(name).stem: content}
     listed = content.get(ORDER)
@@ -74,18 +75,6 @@ def read_experiments(source: Path | str | Mapping[str, Any], **shared: Any) -> E
         reasons = "; ".join(f"{key}: {reason}" for key, reason in skipped.items()) or "it has none"
         raise InputError("yaml_path", name, f"a file with an experiment that can run ({reasons})")
     return Experiments(name, requests, skipped)
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("yaml_path", str(path), f"a readable file ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("yaml_path", str(path), f"a YAML file ({' '.join(str(error).split())})") from None
-    if not isinstance(content, Mapping):
-        raise InputError("yaml_path", str(path), "a mapping of names to experiments")
-    return content
 
 
 def _checked(place: str, stated: Mapping[str, Any]) -> dict[str, Any]:

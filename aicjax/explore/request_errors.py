@@ -2,9 +2,9 @@
 """Base of what users state, its counts, and what is wrong with it in their words."""
 
 import difflib
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aicjax._results import InputError
 
@@ -22,6 +22,23 @@ class Strict(BaseModel):
             super().__init__(**values)
         except ValidationError as refusal:
             raise input_error(type(self), refusal) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_as_a_number(cls, values: Any) -> Any:
+        """Refuses `true` for a count or a number, which pydantic would read as 1."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = cls.model_fields.get(name)
+            kinds = _kinds(field.annotation) if field is not None and isinstance(value, bool) else set()
+            if kinds & {int, float} and bool not in kinds:
+                raise InputError(name, value, "a number")
+        return values
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The plain types in an annotation."""
+    parts = get_args(annotation)
+    return set().union(*map(_kinds, parts)) if parts else {annotation} if isinstance(annotation, type) else set()
 
 
 def input_error(kind: type[BaseModel], refusal: ValidationError) -> InputError:

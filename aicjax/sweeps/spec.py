@@ -11,6 +11,7 @@ import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from aicjax._results import InputError
+from aicjax._user_files import read_mapping
 from aicjax.compat import constants_in_force
 from aicjax.explore.request import BACKENDS, Backend, Count, DatabaseMode, SearchRequest
 from aicjax.explore.request_errors import Strict
@@ -246,16 +247,7 @@ def load_spec(path: str | Path, changes: Mapping[str, Any] = MappingProxyType({}
     Raises:
         InputError: No such file, no YAML, an unknown field, or a value outside its range.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("spec", str(path), f"a readable file ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError("spec", str(path), "a YAML file, encoded as UTF-8") from None
-    except yaml.YAMLError as error:
-        raise InputError("spec", str(path), f"a YAML file ({str(error).splitlines()[0]})") from None
-    if not isinstance(content, dict):
-        raise InputError("spec", str(path), "a YAML mapping of axes")
+    content = read_mapping("spec", Path(path), "a YAML mapping of axes")
     fields = {**content, **changes}
     _check_keys(fields)
     return SweepSpec(**fields)

@@ -188,7 +188,9 @@ def test_what_is_refused_names_file_and_field(stated: dict[str, Any], words: lis
     assert all(word in str(refusal.value) for word in words)
 
 
-@pytest.mark.parametrize("text", ["kind: DynamoGraphDeployment", "a: [", "- 1", "kind: DynamoGraphDeploymentRequest"])
+@pytest.mark.parametrize(
+    "text", ["kind: DynamoGraphDeployment", "a: [", "[" * 5000, "- 1", "kind: DynamoGraphDeploymentRequest"]
+)
 def test_other_files_are_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "other.yaml"
     path.write_text(text)

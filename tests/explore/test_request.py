@@ -49,6 +49,8 @@ def test_grid_is_full_unless_the_reference_is_followed_or_one_is_stated():
         ({"enable_epd": True}, "`enable_epd` must be absent for requests of text"),
         ({"encoder_tp": [2]}, "`encoder_tp_candidates` must be absent without enable_epd"),
         ({"image_height": 64, "image_width": -1}, "`image_width` must be at least 0"),
+        ({"isl": True}, "Argument `isl` must be a number, but got True."),
+        ({"total_gpus": True}, "Argument `total_gpus` must be a number, but got True."),
     ],
 )
 def test_bad_value_is_refused_in_one_line(values, message):
