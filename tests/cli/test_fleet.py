@@ -54,7 +54,7 @@ def test_plan_has_help(capsys: pytest.CaptureFixture[str]):
         ("fleet simulate --workload azure --fleet nowhere.yaml", ["fleet", "nowhere.yaml"]),
         ("fleet simulate --workload azure --replicas ٣", ["replicas", "whole numbers"]),
         (f"fleet simulate --workload azure --replicas {'9' * 5000}", ["replicas", "whole numbers"]),
-        ("fleet simulate --workload azure --replicas 3 --max-tokens 9999999999", ["max_tokens", "1e+09"]),
+        ("fleet simulate --workload azure --replicas 3 --max-tokens 9999999999", ["max_tokens", "1000000000"]),
         ("fleet simulate --workload azure --replicas 3 --gamma abc", ["gamma", "at least 1", "abc"]),
         ("fleet simulate --workload azure --replicas 3 --gamma 0.5", ["gamma", "at least 1", "0.5"]),
         ("fleet simulate --workload azure --replicas 3 --gamma nan", ["gamma", "at least 1", "nan"]),
