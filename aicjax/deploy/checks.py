@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of generated files: each file by itself, and all of them against the record that they were rendered from."""
 
-import functools
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +12,7 @@ from aicjax._names import counted, one_of
 from aicjax._results import AicjaxError, InputError
 from aicjax.deploy import flag_checks, schema_checks, site_checks
 from aicjax.deploy.bench import bench_problems
-from aicjax.deploy.images import IMAGE_FILE, is_pinned
+from aicjax.deploy.file_checks import aliases, file_problems
 from aicjax.deploy.names import LABEL_RULE, is_label
 from aicjax.deploy.options import canonical, member_of, variables
 from aicjax.deploy.read_back import Started
@@ -24,16 +21,9 @@ from aicjax.deploy.record import LABEL_LENGTH, Deployment, Role, from_dict
 from aicjax.deploy.render import RECORD_FILE
 from aicjax.deploy.settings import Engine, load_engine, load_rules, load_runtime
 from aicjax.deploy.targets import TARGETS
-from aicjax.deploy.templates import YAML_LOADER
 from aicjax.hardware import load_system
 
-_PLACEHOLDER = re.compile(  # a headless service of Kubernetes states None, and a script may write to /dev/null
-    r"(?<!clusterIP: \")(?<!\w)(?:None|NaN|Undefined)(?!\w)|(?<!/dev/)(?<![\w-])null(?![\w-])"
-)
 _MODEL = re.compile(r"[\w./~-]+")
-_IMAGE = re.compile(r"^[ -]*\"?image\"?: (?:\"([^\"]*)\"|([^\s,{\"]+))", re.MULTILINE)
-SCRIPTS = (".sh", ".sbatch")
-_BOOLEANS = ("true", "false")
 
 
 class FailedCheck(AicjaxError):
@@ -44,12 +34,11 @@ class FailedCheck(AicjaxError):
 
 def problems(files: Mapping[str, str]) -> list[str]:
     """What is wrong with the files of one deployment, each in a line; empty when nothing is."""
-    aliases = [
-        f"{name}: {alias} is an alias: write it out" for name, text in files.items() for alias in _aliases(name, text)
-    ]
-    if aliases:  # a few lines of them may stand for more than can be read
-        return aliases
-    found = [problem for name, text in files.items() for problem in _of_file(name, text)]
+    if found := [
+        f"{name}: {alias} is an alias: write it out" for name, text in files.items() for alias in aliases(name, text)
+    ]:
+        return found  # a few lines of aliases may stand for more than can be read
+    found = [problem for name, text in files.items() for problem in file_problems(name, text)]
     if RECORD_FILE not in files:
         return [*found, f"{RECORD_FILE} is missing"]
     try:
@@ -101,71 +90,6 @@ def require(files: Mapping[str, str]) -> None:
         raise FailedCheck("; ".join(found))
 
 
-def _of_file(name: str, text: str) -> Iterator[str]:
-    if match := _PLACEHOLDER.search(text):
-        yield f"{name}: the placeholder {match[0]}"
-    if re.search(r"\bpip3? install\b|:latest\b", text):
-        yield f"{name}: software that is not pinned"
-    for image in {quoted or plain for quoted, plain in _IMAGE.findall(text)}:
-        if not (is_pinned(image) or (name == RECORD_FILE and image.endswith(IMAGE_FILE))):
-            yield f"{name}: image {image!r} has no pinned tag, or is none"
-    if name.endswith(".yaml"):
-        yield from (f"{name}: {problem}" for problem in _of_yaml(text))
-    if name.endswith(SCRIPTS) and (problem := _of_script(text)):
-        yield f"{name}: {problem}"
-    yield from schema_checks.file_problems(name, text)
-
-
-def _aliases(name: str, text: str) -> Iterator[str]:
-    """Places of a YAML file that stand for another one."""
-    if name.endswith(".yaml") and "*" in text:
-        try:
-            for event in yaml.parse(text, Loader=YAML_LOADER):
-                if isinstance(event, yaml.AliasEvent):
-                    yield f"*{event.anchor}"
-        except yaml.YAMLError:
-            return  # the check of its shape says why
-
-
-@functools.lru_cache(maxsize=256)  # the script of a benchmark is that of every target
-def _of_script(text: str) -> str:
-    """What bash says of a script; empty when it can read it."""
-    shell = shutil.which("bash")
-    if shell is None:
-        return "no bash to check it with"
-    ran = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)
-    return " ".join(ran.stderr.split()) if ran.returncode else ""
-
-
-def _of_yaml(text: str) -> Iterator[str]:
-    """Plain scalars that YAML 1.1 and 1.2 read differently; keys stated twice."""
-    try:
-        events = list(yaml.parse(text, Loader=YAML_LOADER))
-        nodes = list(yaml.compose_all(text, Loader=YAML_LOADER))
-    except yaml.YAMLError:
-        return  # the check of its shape says why
-    for node in nodes:
-        yield from (f"{key} is stated twice" for key in _twice(node))
-    resolver = yaml.SafeLoader("")
-    for event in events:
-        if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
-            tag = resolver.resolve(yaml.ScalarNode, event.value, (True, False)).rsplit(":", 1)[-1]
-            if tag in ("null", "timestamp") or (tag == "bool" and event.value not in _BOOLEANS):
-                yield f"{event.value!r} needs quotes"
-            if tag in ("int", "float") and re.search(r"[:_]|^[+-]?0\d", event.value):
-                yield f"{event.value!r} needs quotes"
-
-
-def _twice(node: Any) -> Iterator[str]:
-    """Keys that a mapping states more than once; a reader takes the last, or refuses the file."""
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    keys = [key.value for key, _ in pairs]
-    yield from sorted({str(key) for key in keys if keys.count(key) > 1})
-    children = node.value if isinstance(node, yaml.SequenceNode) else [value for _, value in pairs]
-    for child in children:
-        yield from _twice(child)
-
-
 def _of_record(deployment: Deployment) -> Iterator[str]:
     site = deployment.site
     labels = {
@@ -192,31 +116,34 @@ def _of_record(deployment: Deployment) -> Iterator[str]:
         yield f"written for Dynamo {deployment.runtime_version}; the options known are those of {runtime}"
     if any(role.workers % deployment.replicas for role in deployment.roles):
         yield f"workers that are not those of {counted(deployment.replicas, 'replica')}"
-    for role in deployment.roles:
-        if role.use is not None and role.use.memory_headroom < 0:
-            yield f"{role.name}: {role.use.memory_gib} GiB do not fit the memory of a GPU"
     engine = load_engine(deployment.engine)
-    multiple = engine.token_multiple
     for role in deployment.roles:
-        drafts = deployment.drafts.tokens if deployment.drafts and engine.token_limit_counts_drafts else 0
-        least = role.max_running.deployed * max(engine.stages(role.layout), 1 + drafts * (role.name == "decode"))
-        for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
-            if tokens % multiple:
-                yield f"{role.name}: {what} {tokens} is no multiple of {multiple}"
-        if list(role.graph_sizes) != sorted(set(role.graph_sizes)) or max(role.graph_sizes, default=0) > (
-            role.max_running.deployed
-        ):
-            yield f"{role.name}: sizes of CUDA graphs must ascend, each once, up to the running limit"
-        for limit in (role.max_running, role.max_step_tokens):
-            if limit.deployed != limit.simulated and not limit.reason:
-                yield f"{role.name}: {limit.deployed} is deployed, {limit.simulated} was simulated, without a reason"
-        if role.max_step_tokens.deployed < least:
-            yield f"{role.name}: fewer tokens in a step than running requests"
-        whole = engine.asks_for_chunks and role.name != "decode" and not role.chunked_prefill
-        if whole and role.max_step_tokens.deployed < deployment.workload.isl:
-            yield f"{role.name}: a prompt is longer than a step and is not split"
-        if role.max_length < deployment.workload.isl + deployment.workload.osl:
-            yield f"{role.name}: the longest sequence is shorter than a request"
+        yield from (f"{role.name}: {problem}" for problem in _of_role(deployment, role, engine))
+
+
+def _of_role(deployment: Deployment, role: Role, engine: Engine) -> Iterator[str]:
+    """Limits that contradict each other, the workload or the engine's blocks."""
+    if role.use is not None and role.use.memory_headroom < 0:
+        yield f"{role.use.memory_gib} GiB do not fit the memory of a GPU"
+    drafts = deployment.drafts.tokens if deployment.drafts and engine.token_limit_counts_drafts else 0
+    least = role.max_running.deployed * max(engine.stages(role.layout), 1 + drafts * (role.name == "decode"))
+    for what, tokens in (("tokens of a step", role.max_step_tokens.deployed), ("length", role.max_length)):
+        if tokens % engine.token_multiple:
+            yield f"{what} {tokens} is no multiple of {engine.token_multiple}"
+    if list(role.graph_sizes) != sorted(set(role.graph_sizes)) or max(role.graph_sizes, default=0) > (
+        role.max_running.deployed
+    ):
+        yield "sizes of CUDA graphs must ascend, each once, up to the running limit"
+    for limit in (role.max_running, role.max_step_tokens):
+        if limit.deployed != limit.simulated and not limit.reason:
+            yield f"{limit.deployed} is deployed, {limit.simulated} was simulated, without a reason"
+    if role.max_step_tokens.deployed < least:
+        yield "fewer tokens in a step than running requests"
+    whole = engine.asks_for_chunks and role.name != "decode" and not role.chunked_prefill
+    if whole and role.max_step_tokens.deployed < deployment.workload.isl:
+        yield "a prompt is longer than a step and is not split"
+    if role.max_length < deployment.workload.isl + deployment.workload.osl:
+        yield "the longest sequence is shorter than a request"
 
 
 def _of_workers(deployment: Deployment, engine: Engine, started: list[Started]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aicjax._results import InputError
-from aicjax.deploy.checks import SCRIPTS, problems, require
+from aicjax.deploy.checks import problems, require
+from aicjax.deploy.file_checks import SCRIPTS
 from aicjax.deploy.readme import README_FILE
 from aicjax.deploy.render import RECORD_FILE
 
