@@ -8,6 +8,7 @@ from typing import Any
 
 from aicjax._names import counted
 from aicjax._results import InputError
+from aicjax._units import GIB
 from aicjax.deploy.formats import check_formats
 from aicjax.deploy.record import Deployment, Drafts, Layout, Limit, Prediction, Ranges, Role, Site, Use, Workload
 from aicjax.deploy.settings import Engine, Rules, load_engine, load_rules, load_runtime
@@ -169,7 +170,7 @@ def _use(row: Mapping[str, Any], prefix: str) -> Use | None:
     share = None
     if prefix:
         share = round(float(row["seq/s"]) / (float(row[f"{prefix}seq/s/worker"]) * int(row[f"{prefix}workers"])), 4)
-    return Use(memory_gib, round(1 - memory_gib * 2**30 / system.mem_capacity_bytes, 4), share)
+    return Use(memory_gib, round(1 - memory_gib * GIB / system.mem_capacity_bytes, 4), share)
 
 
 def _ranges(quantiles: Mapping[str, Any] | None, gpus: int) -> Ranges | None:

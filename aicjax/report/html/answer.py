@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from aicjax._names import counted
 from aicjax._results import Provenance
+from aicjax._units import MS_PER_S
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.request import SearchRequest
 from aicjax.explore.result import Explanation, SearchResult, TaskResult
@@ -19,7 +20,7 @@ from aicjax.report.ranges import Quantiles, Ranges, cell
 from aicjax.report.rows import Row
 
 MODES = {"agg": "aggregated", "disagg": "disaggregated", "afd": "attention and feed-forward apart"}
-LIKELY, EVEN = 0.8, 0.4  # chances from which an answer is called likely to keep its limits, and a toss-up
+LIKELY, EVEN = SURE, 0.4  # chances from which an answer is called likely to keep its limits, and a toss-up
 _ODDS = ((LIKELY, "likely"), (0.6, "more likely than not"), (EVEN, "about a coin toss"), (0.0, "unlikely"))
 
 
@@ -87,7 +88,7 @@ def tiles(row: Row, request: SearchRequest | None) -> list[Tile]:
     found = [tile("Throughput", row.tokens_per_s_per_gpu, "tok/s/GPU", known and known.tokens_per_s_per_gpu)]
     if row.tokens_per_s_per_user is not None:
         tpot = None if known is None else known.tpot_ms
-        speed = None if tpot is None else (1000 / tpot[2], 1000 / tpot[1], 1000 / tpot[0])
+        speed = None if tpot is None else (MS_PER_S / tpot[2], MS_PER_S / tpot[1], MS_PER_S / tpot[0])
         found.append(tile("One user reads", row.tokens_per_s_per_user, "tokens/s", speed))
     found.append(tile("Time to first token", row.ttft_ms, "ms", known and known.ttft_ms, limits.get("ttft")))
     if row.tpot_ms is not None:

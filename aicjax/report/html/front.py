@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from aicjax._units import MS_PER_S
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.frame import Frame
@@ -78,7 +79,7 @@ def _thinned(frame: Frame, x_name: str, most: int) -> Frame:
 
 def _layout(filled: Sequence[Shown], x_name: str, by_latency: bool) -> dict[str, Any]:
     request = filled[0].request
-    limit = request.request_latency if by_latency else 1000 / request.tpot
+    limit = request.request_latency if by_latency else MS_PER_S / request.tpot
     end = 1.05 * max(float(each.task.pareto[x_name].max()) for each in filled if frames.length(each.task.pareto))
     if by_latency:
         high = [each.rows[0].ranges.request_latency_ms[2] for each in filled if each.rows and each.rows[0].ranges]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from aicjax._units import MS_PER_S
 from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.frame import Frame
@@ -115,7 +116,7 @@ def _bars(ranges: Ranges, x: float, y: float, x_name: str) -> dict[str, Any]:
     if x_name == "request_latency":
         bars["error_x"] = _ends(ranges.request_latency_ms[0], x, ranges.request_latency_ms[2])
     elif ranges.tpot_ms is not None:
-        bars["error_x"] = _ends(1000 / ranges.tpot_ms[2], x, 1000 / ranges.tpot_ms[0])
+        bars["error_x"] = _ends(MS_PER_S / ranges.tpot_ms[2], x, MS_PER_S / ranges.tpot_ms[0])
     return bars
 
 

@@ -10,6 +10,7 @@ from aicjax.explore import frame as frames
 from aicjax.explore.columns import CLUSTER
 from aicjax.explore.frame import Frame
 from aicjax.explore.pareto import pareto_front
+from aicjax.explore.shortfall import Limits
 from aicjax.report import phrases, ranges
 from aicjax.report.html.figures import axis, plain
 from aicjax.report.html.parts import Cell, Chart, Column, Panel, Table, Text, number
@@ -17,7 +18,7 @@ from aicjax.report.html.shown import Shown, kept_rows
 from aicjax.report.rows import workers
 
 SURE = 0.8  # chance at which a configuration is named as the safer one: that of the ranges
-_SLACK = "largest share of a limit"
+_EXCESS = "largest share by which a limit is exceeded"
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,10 @@ def margins(shown: Sequence[Shown]) -> list[Margin]:
 
 def _front(kept: Frame, each: Shown) -> Frame:
     """Rows that yield more than all rows that are farther below the limits."""
-    request = each.request
-    if request.request_latency is not None:
-        slack = kept["request_latency"] / request.request_latency
-    else:
-        slack = np.maximum(kept["ttft"] / request.ttft, np.nan_to_num(kept["tpot"]) / request.tpot)
-    columns = {**kept, _SLACK: slack}
-    front = pareto_front(columns, _SLACK, CLUSTER, maximize_x=False)
-    return {name: column for name, column in front.items() if name != _SLACK}
+    excess = Limits.of(each.request).excess(kept["ttft"], kept["tpot"], kept["request_latency"])
+    columns = {**kept, _EXCESS: np.max(list(excess.values()), axis=0)}
+    front = pareto_front(columns, _EXCESS, CLUSTER, maximize_x=False)
+    return {name: column for name, column in front.items() if name != _EXCESS}
 
 
 def panel(found: Sequence[Margin], shown: Sequence[Shown], chosen: str | None) -> Panel | None:
